@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from tests.apps.actor import Policy
 from tests.apps.docs_policies import DOCS_POLICIES
-from tests.apps.forum_policies import FORUM_POLICIES
 from tests.apps.helpdesk_policies import HELPDESK_POLICIES
-from tests.apps.money_policies import MONEY_POLICIES
+from tests.apps.ihatemoney_policies import IHATEMONEY_POLICIES
+from tests.apps.machina_policies import MACHINA_POLICIES
+from tests.apps.oscar_policies import OSCAR_POLICIES
 from tests.apps.roundup_policies import ROUNDUP_POLICIES
-from tests.apps.shop_policies import SHOP_POLICIES
 from tests.apps.trac_policies import TRAC_POLICIES
 from tests.apps.wiki_policies import WIKI_POLICIES
 
 _BY_APPLICATION = {
     "docs": DOCS_POLICIES,
-    "oscar": SHOP_POLICIES,
+    "oscar": OSCAR_POLICIES,
     "wiki": WIKI_POLICIES,
-    "ihatemoney": MONEY_POLICIES,
+    "ihatemoney": IHATEMONEY_POLICIES,
     "trac": TRAC_POLICIES,
     "roundup": ROUNDUP_POLICIES,
-    "machina": FORUM_POLICIES,
+    "machina": MACHINA_POLICIES,
     "helpdesk": HELPDESK_POLICIES,
 }
 POLICIES: dict[str, Policy] = {

@@ -8,15 +8,8 @@ import pathlib
 
 import pytest
 
-from collection.environments.apps.shop import (
-    CHANGES,
-    HELD,
-    QUESTIONS,
-    TEMPLATES,
-    Basket,
-    Holdings,
-    OscarShop,
-)
+from collection.environments.apps.oscar.site import HELD, Basket, Holdings, OscarShop
+from collection.environments.apps.oscar.tasks import CHANGES, QUESTIONS, TEMPLATES
 from collection.environments.apps.suite import NAMES, find_task, make_application, tasks_of
 from collection.environments.apps.tasks import AppEnvironment, Ending, make_task
 from collection.environments.base import StepResults, View

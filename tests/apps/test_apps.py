@@ -154,7 +154,7 @@ def test_a_version_is_the_same_in_every_process() -> None:
     """A set has another order in each."""
     program = (
         "from collection.environments.apps.application import digest\n"
-        "from collection.environments.apps.ihatemoney import PROJECTS\n"
+        "from collection.environments.apps.ihatemoney.site import PROJECTS\n"
         "print(digest(PROJECTS, ('a', 1.5)), digest(PROJECTS, ('a', 2.5)))"
     )
     printed = {

@@ -7,9 +7,17 @@ import sqlite3
 
 import pytest
 
-from collection.environments.apps import forum, helpdesk, roundup, trac
-from collection.environments.apps.ihatemoney import PROJECTS, TEMPLATES
+from collection.environments.apps.helpdesk.site import DESK
+from collection.environments.apps.helpdesk.tasks import TEMPLATES as HELPDESK
+from collection.environments.apps.ihatemoney.site import PROJECTS
+from collection.environments.apps.ihatemoney.tasks import TEMPLATES
+from collection.environments.apps.machina.site import DISCUSSIONS
+from collection.environments.apps.machina.tasks import TEMPLATES as MACHINA
+from collection.environments.apps.roundup.site import WORK as TRACKER
+from collection.environments.apps.roundup.tasks import TEMPLATES as ROUNDUP
 from collection.environments.apps.sqlite import content, restore, snapshot
+from collection.environments.apps.trac.site import WORK
+from collection.environments.apps.trac.tasks import TEMPLATES as TRAC
 
 
 @pytest.mark.parametrize("journal", ["delete", "wal"])
@@ -53,31 +61,31 @@ def test_what_a_template_of_money_asks_for_is_not_there_already() -> None:
 
 
 def test_what_a_template_of_trac_asks_for_is_not_there_already() -> None:
-    for name, template in trac.TEMPLATES.items():
+    for name, template in TRAC.items():
         for seed in range(60):
             goal = template(seed)
-            assert (goal.after != trac.WORK) != bool(goal.answer), (name, seed)
+            assert (goal.after != WORK) != bool(goal.answer), (name, seed)
 
 
 def test_what_a_template_of_roundup_asks_for_is_not_there_already() -> None:
-    for name, template in roundup.TEMPLATES.items():
+    for name, template in ROUNDUP.items():
         for seed in range(60):
             goal = template(seed)
-            assert (goal.after != roundup.WORK) != bool(goal.answer), (name, seed)
+            assert (goal.after != TRACKER) != bool(goal.answer), (name, seed)
 
 
 def test_what_a_template_of_the_forum_asks_for_is_not_there_already() -> None:
-    for name, template in forum.TEMPLATES.items():
+    for name, template in MACHINA.items():
         for seed in range(60):
             goal = template(seed)
-            assert (goal.after != forum.DISCUSSIONS) != bool(goal.answer), (name, seed)
+            assert (goal.after != DISCUSSIONS) != bool(goal.answer), (name, seed)
             assert not goal.answer or f'"{goal.answer}"' not in goal.words, (name, seed)
 
 
 def test_what_a_template_of_the_helpdesk_asks_for_is_not_there_already() -> None:
-    for name, template in helpdesk.TEMPLATES.items():
+    for name, template in HELPDESK.items():
         for seed in range(60):
             goal = template(seed)
-            assert (goal.after != helpdesk.DESK) != bool(goal.answer), (name, seed)
+            assert (goal.after != DESK) != bool(goal.answer), (name, seed)
             words = goal.words.casefold().replace("with none if", "")
             assert not goal.answer or goal.answer.casefold() not in words.split(), (name, seed)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from collection.environments.apps.wiki import CHANGES, QUESTIONS, WIKI
-from collection.environments.apps.wiki_pages import HISTORY, dump
+from collection.environments.apps.wiki.pages import HISTORY, dump
+from collection.environments.apps.wiki.site import WIKI
+from collection.environments.apps.wiki.tasks import CHANGES, QUESTIONS
 
 SEEDS = range(24)
 

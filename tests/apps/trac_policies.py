@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from collection.environments.apps.trac import FACTS
+from collection.environments.apps.trac.site import FACTS
 from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
 from tests.apps.moves import Playing, press, quoted, scroll_until
 

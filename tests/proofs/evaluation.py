@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from collection.environments.apps.application import Application
-from collection.environments.apps.manual import PythonDocs
-from collection.environments.apps.shop import OscarShop
+from collection.environments.apps.docs.site import PythonDocs
+from collection.environments.apps.oscar.site import OscarShop
 from collection.environments.apps.suite import find_task
 from collection.environments.apps.tasks import AppTask, Ending
 from configs import serve

@@ -11,15 +11,23 @@ from typing import Any, NamedTuple
 import httpx
 
 from collection.environments.apps.application import Application
-from collection.environments.apps.forum import Machina, forum_tasks
-from collection.environments.apps.helpdesk import Helpdesk, helpdesk_tasks
-from collection.environments.apps.ihatemoney import IHateMoney, money_tasks
-from collection.environments.apps.manual import PythonDocs, docs_tasks
-from collection.environments.apps.roundup import Roundup, roundup_tasks
-from collection.environments.apps.shop import OscarShop, shop_tasks
+from collection.environments.apps.docs.site import PythonDocs
+from collection.environments.apps.docs.tasks import docs_tasks
+from collection.environments.apps.helpdesk.site import Helpdesk
+from collection.environments.apps.helpdesk.tasks import helpdesk_tasks
+from collection.environments.apps.ihatemoney.site import IHateMoney
+from collection.environments.apps.ihatemoney.tasks import ihatemoney_tasks
+from collection.environments.apps.machina.site import Machina
+from collection.environments.apps.machina.tasks import machina_tasks
+from collection.environments.apps.oscar.site import OscarShop
+from collection.environments.apps.oscar.tasks import oscar_tasks
+from collection.environments.apps.roundup.site import Roundup
+from collection.environments.apps.roundup.tasks import roundup_tasks
 from collection.environments.apps.tasks import AppTask, Ending
-from collection.environments.apps.trac import Trac, trac_tasks
-from collection.environments.apps.wiki import MediaWiki, wiki_tasks
+from collection.environments.apps.trac.site import Trac
+from collection.environments.apps.trac.tasks import trac_tasks
+from collection.environments.apps.wiki.site import MediaWiki
+from collection.environments.apps.wiki.tasks import wiki_tasks
 from rmsweb_jax.errors import UserError
 
 # Packages declare applications of their own as entry points of this group.
@@ -40,12 +48,12 @@ class ApplicationKind(NamedTuple):
 
 _KINDS = {
     PythonDocs.name: ApplicationKind(PythonDocs, docs_tasks),
-    OscarShop.name: ApplicationKind(OscarShop, shop_tasks),
+    OscarShop.name: ApplicationKind(OscarShop, oscar_tasks),
     MediaWiki.name: ApplicationKind(MediaWiki, wiki_tasks),
-    IHateMoney.name: ApplicationKind(IHateMoney, money_tasks),
+    IHateMoney.name: ApplicationKind(IHateMoney, ihatemoney_tasks),
     Trac.name: ApplicationKind(Trac, trac_tasks),
     Roundup.name: ApplicationKind(Roundup, roundup_tasks),
-    Machina.name: ApplicationKind(Machina, forum_tasks),
+    Machina.name: ApplicationKind(Machina, machina_tasks),
     Helpdesk.name: ApplicationKind(Helpdesk, helpdesk_tasks),
 }
 NAMES = tuple(_KINDS)

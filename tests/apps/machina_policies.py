@@ -446,7 +446,7 @@ def reply_or_start(page: Page) -> Playing:
     yield done("Sent.")
 
 
-FORUM_POLICIES: dict[str, Policy] = {
+MACHINA_POLICIES: dict[str, Policy] = {
     "author": author,
     "last-post": last_post,
     "said": said,

@@ -1,11 +1,11 @@
 """Creates and serves a django-machina forum; run by the Python of its own environment.
 
-python forum_site.py create FOLDER DATA        makes the database from `board.json`, and the search index
-python forum_site.py serve FOLDER DATA PORT    the forum at http://127.0.0.1:PORT
+python serve.py create FOLDER DATA        makes the database from `board.json`, and the search index
+python serve.py serve FOLDER DATA PORT    the forum at http://127.0.0.1:PORT
 """
 
 # The application is in an environment of its own.
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from collection.environments.apps.manual_pages import Pages, heading_of, text_of, with_class
+from collection.environments.apps.docs.pages import Pages, heading_of, text_of, with_class
 
 PAGE = """
 <html><body><div role="main"><section id="reading"><h1>1.2. Reading<a class="headerlink">¶</a></h1>

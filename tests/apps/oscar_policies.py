@@ -509,7 +509,7 @@ def from_menu(item: str, button: str = "") -> Policy:
     return policy
 
 
-SHOP_POLICIES: dict[str, Policy] = {
+OSCAR_POLICIES: dict[str, Policy] = {
     "comparison": comparison,
     "cheapest": cheapest,
     "dearest-in-stock": dearest_in_stock,

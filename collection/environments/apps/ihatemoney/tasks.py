@@ -1,180 +1,13 @@
-"""I Hate Money, which keeps the accounts of a group: projects, people, bills; Flask on SQLite."""
+"""Tasks at I Hate Money: templates, and checks of what it holds."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import pathlib
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from collection.environments.apps.application import digest
-from collection.environments.apps.python_site import PythonSite
-from collection.environments.apps.sqlite import reading
+from collection.environments.apps.ihatemoney.site import CODES, GUEST, PROJECTS, Bill, IHateMoney, Project
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
-
-REQUIREMENTS = (
-    *("ihatemoney==7.2.1", "alembic==1.20.1", "aniso8601==10.0.1", "babel==2.19.0", "blinker==1.9.0"),
-    *("cachetools==6.2.6", "click==8.5.1", "debts==0.5", "dnspython==2.9.2", "email-validator==2.3.0"),
-    *(
-        "Flask==3.1.3",
-        "flask-babel==4.0.0",
-        "flask-cors==6.0.5",
-        "Flask-Limiter==4.1.1",
-        "Flask-Mail==0.10.0",
-    ),
-    *("Flask-Migrate==4.1.0", "Flask-RESTful==0.3.10", "Flask-SQLAlchemy==3.1.1", "flask-talisman==1.1.0"),
-    *("Flask-WTF==1.2.2", "limits==5.8.0", "python-dateutil==2.9.0.post0", "pytz==2026.2", "qrcode==8.2"),
-    *(
-        "requests==2.32.5",
-        "SQLAlchemy==2.0.58",
-        "SQLAlchemy-Continuum==1.5.2",
-        "Werkzeug==3.1.9",
-        "WTForms==3.2.2",
-    ),
-)
-_SITE = pathlib.Path(__file__).with_name("ihatemoney_site.py")
-
-
-@dataclasses.dataclass(frozen=True)
-class Bill:
-    """A bill; `owers` share it by their weights."""
-
-    what: str
-    amount: float
-    date: str
-    payer: str
-    owers: frozenset[str]
-    kind: str = "EXPENSE"
-
-
-@dataclasses.dataclass(frozen=True)
-class Project:
-    """What a project holds.
-
-    Attributes:
-      members: weight and whether they take part, by name.
-    """
-
-    name: str
-    members: Mapping[str, tuple[float, bool]]
-    bills: frozenset[Bill]
-
-    def bill(self, what: str) -> Bill:
-        return next(bill for bill in self.bills if bill.what == what)
-
-    def paid(self, name: str) -> float:
-        return sum(bill.amount for bill in self.bills if bill.payer == name)
-
-    def spent(self, name: str) -> float:
-        """The member's share of all bills."""
-        return sum(self.share(bill, name) for bill in self.bills if name in bill.owers)
-
-    def share(self, bill: Bill, name: str) -> float:
-        weights = sum(self.members[ower][0] for ower in bill.owers)
-        return bill.amount * self.members[name][0] / weights
-
-    def with_bill(self, old: Bill | None, new: Bill | None) -> Project:
-        """Without a bill, and with another."""
-        return dataclasses.replace(self, bills=(self.bills - {old}) | ({new} if new else set()))
-
-    def with_members(self, **members: tuple[float, bool]) -> Project:
-        return dataclasses.replace(self, members={**self.members, **members})
-
-
-_NAMES = {"cabin": "Cabin in March", "band": "The band", "flat": "Flat 12"}
-_MEMBERS = {
-    "cabin": {"Ada": 1.0, "Bruno": 1.0, "Cleo": 2.0, "Dag": 1.0},
-    "band": {"Edith": 2.0, "Farid": 1.0, "Gwen": 1.0, "Hugo": 1.0},
-    "flat": {"Ines": 1.0, "Jonas": 2.0, "Kaya": 1.0},
-}
-_THINGS = {
-    "cabin": ("Firewood", "Ferry", "Groceries", "Ski pass", "Lamp oil", "Bread", "Snow chains", "Sauna"),
-    "band": ("Strings", "Rehearsal room", "Van", "Posters", "Drum skin", "Cables", "Pizza", "Recording"),
-    "flat": ("Rent of June", "Power", "Water", "Paint", "Sofa", "Internet", "Plumber", "Curtains"),
-}
-# Has no part in any bill yet.
-_GUEST = "Zoe"
-
-
-def _seeded(identity: str) -> Project:
-    """The same bills each time: amounts of whole pence that their shares divide."""
-    draw, names = random.Random(identity), list(_MEMBERS[identity])
-    bills = []
-    for number, what in enumerate(_THINGS[identity]):
-        owers = names if number % 3 else draw.sample(names, 2)
-        amount = draw.randrange(3, 40) * 5.0 + number
-        payer = names[draw.randrange(len(names))]
-        bills.append(Bill(what, amount, f"2026-0{3 + number % 3}-{10 + number}", payer, frozenset(owers)))
-    members = {name: (weight, True) for name, weight in _MEMBERS[identity].items()}
-    return Project(_NAMES[identity], {**members, _GUEST: (1.0, True)}, frozenset(bills))
-
-
-PROJECTS = {identity: _seeded(identity) for identity in _NAMES}
-CODES = {"cabin": "lantern-4", "band": "tuning-fork", "flat": "spare-key-9"}
-
-
-class IHateMoney(PythonSite):
-    """http://ihatemoney.test/: the projects of `PROJECTS`; `links` open them without their codes.
-
-    A reset sets all projects back; browsers stay logged in.
-    """
-
-    name = "ihatemoney"
-    host = "ihatemoney.test"
-    requirements, script, ready = REQUIREMENTS, _SITE, "/healthcheck"
-    database = "money.sqlite3"
-    version = digest(REQUIREMENTS, PROJECTS, CODES, _SITE.read_text(encoding="utf-8"))
-
-    def project(self, identity: str) -> Project:
-        """Reads a project; one that is not there is empty."""
-        with reading(self.data / self.database) as database:
-            names = database.execute("SELECT name FROM project WHERE id = ?", (identity,)).fetchall()
-            people = database.execute(
-                "SELECT id, name, weight, activated FROM person WHERE project_id = ?", (identity,)
-            ).fetchall()
-            owers: dict[int, set[str]] = {}
-            by_id = {number: name for number, name, *_ in people}
-            for bill, person in database.execute("SELECT bill_id, person_id FROM billowers"):
-                if person in by_id:
-                    owers.setdefault(bill, set()).add(by_id[person])
-            rows = database.execute("SELECT id, what, amount, date, payer_id, bill_type FROM bill").fetchall()
-        return Project(
-            names[0][0] if names else "",
-            {name: (weight, bool(active)) for _, name, weight, active in people},
-            frozenset(
-                Bill(what, amount, date, by_id[payer], frozenset(owers.get(number, ())), kind)
-                for number, what, amount, date, payer, kind in rows
-                if payer in by_id
-            ),
-        )
-
-    def link(self, identity: str) -> str:
-        """The address that opens a project; known once it is prepared."""
-        path = self.kept / "links.json"
-        links = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return f"{self.url}{links.get(identity, '/')}"
-
-    def _seed(self) -> None:
-        projects = [
-            {
-                "id": identity,
-                "name": project.name,
-                "code": CODES[identity],
-                "members": {name: weight for name, (weight, _) in project.members.items()},
-                "bills": [
-                    dataclasses.asdict(bill) | {"owers": sorted(bill.owers)}
-                    for bill in sorted(project.bills, key=lambda bill: bill.date)
-                ],
-            }
-            for identity, project in PROJECTS.items()
-        ]
-        (self.kept / "projects.json").write_text(json.dumps(projects), encoding="utf-8")
-        self.run_script("create", str(self.kept))
-
-
-# --- Tasks ---
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +29,7 @@ class Goal:
 Template = Callable[[Project, int], Goal]
 
 
-def money_tasks(application: IHateMoney, seed: int) -> list[AppTask]:
+def ihatemoney_tasks(application: IHateMoney, seed: int) -> list[AppTask]:
     """Returns one task of each template."""
     return [_task(application, name, template, seed) for name, template in TEMPLATES.items()]
 
@@ -224,7 +57,7 @@ def _things(project: Project, seed: int, offset: int = 0) -> Bill:
 
 
 def _people(project: Project) -> list[str]:
-    return sorted(name for name in project.members if name != _GUEST)
+    return sorted(name for name in project.members if name != GUEST)
 
 
 def _money(amount: float) -> str:
@@ -356,10 +189,8 @@ def _leave_out(project: Project, seed: int) -> Goal:
 
 def _include(project: Project, seed: int) -> Goal:
     bill = _things(project, seed, 6)
-    words = (
-        f'"{bill.what}" was for {_GUEST}, too: change the bill so that {_GUEST} shares it with the others.'
-    )
-    return Goal(words, project.with_bill(bill, dataclasses.replace(bill, owers=bill.owers | {_GUEST})))
+    words = f'"{bill.what}" was for {GUEST}, too: change the bill so that {GUEST} shares it with the others.'
+    return Goal(words, project.with_bill(bill, dataclasses.replace(bill, owers=bill.owers | {GUEST})))
 
 
 def _delete(project: Project, seed: int) -> Goal:

@@ -1,7 +1,7 @@
 """The shop as a Django project in one file; run by the Python of the shop's own environment.
 
-    python shop_site.py create FOLDER DATA        makes pictures, search index and database
-    python shop_site.py serve FOLDER DATA PORT    the shop at http://127.0.0.1:PORT
+    python serve.py create FOLDER DATA        makes pictures, search index and database
+    python serve.py serve FOLDER DATA PORT    the shop at http://127.0.0.1:PORT
 
 It imports nothing of ours and, before `main`, nothing of Django's: our own environment has neither.
 """

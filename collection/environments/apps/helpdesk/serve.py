@@ -1,7 +1,7 @@
 """A django-helpdesk as a Django project in one file; run by the Python of its own environment.
 
-python helpdesk_site.py create DATA        makes the database from `desk.json`
-python helpdesk_site.py serve DATA PORT    the desk at http://127.0.0.1:PORT
+python serve.py create DATA        makes the database from `desk.json`
+python serve.py serve DATA PORT    the desk at http://127.0.0.1:PORT
 """
 
 # The application is in an environment of its own.
