@@ -26,6 +26,7 @@ _LEAST = {
     "row_tokens": 1,
     "row_multiple": 1,
     "max_staleness": 0,
+    "epochs": 1,
     "logged_groups": 0,
     "eval_every": 1,
     "checkpoint_every": 1,
@@ -110,6 +111,7 @@ class RlConfig(ComputeConfig):
       held_out: share of the tasks (by hash) whose prompts are only evaluated on.
       iterations: rounds of sampling and updating.
       train_groups, mini_batch_groups: accepted groups per iteration and per optimizer step.
+      epochs: passes over the groups of an iteration; the ratio is that to the policy before the first.
       gen_batch_groups, max_gen_batches: groups of a generation batch, and largest number of batches in an
         iteration.
       max_salvage_groups: largest number of rejected groups that are kept for the anchor and the KL term.
@@ -153,6 +155,7 @@ class RlConfig(ComputeConfig):
     max_salvage_groups: int = 64
     # The paper draws and updates in turns.
     max_staleness: int = 0
+    epochs: int = 1
     reward: str = "polarized"
     num_samples: int = 8
     temperature: float = 1.0

@@ -116,8 +116,9 @@ def update_policy(
     *,
     salvage: bool,
     version: int,
+    epochs: int = 1,
 ) -> Updated:
-    """Runs one optimizer step per mini-batch, all relative to the log-probabilities before the update.
+    """Runs one optimizer step per mini-batch and epoch, relative to the log-probabilities before the first.
 
     The program that computes gradients also computes these, so that the ratio is exactly 1 before the first
     step. Every process must call this with the same arguments.
@@ -125,6 +126,7 @@ def update_policy(
     Args:
       salvage: False leaves out the salvage anchor.
       version: version of the policy in `state`.
+      epochs: passes over the mini-batches.
     """
     start = time.monotonic()
     # Zero adapters make the policy its reference; no second model is in memory.
@@ -140,7 +142,7 @@ def update_policy(
             prepared[-1].append(_prepare(steps, state.params, reference, frozen, micro, mesh))
             executed += micro.executed
     measured = []
-    for own in prepared:
+    for own in prepared * epochs:
         total = steps.zero(state.params)
         for one in own:
             total = steps.add(total, state.params, frozen, _with_log_probs(one, mesh))
@@ -155,7 +157,7 @@ def update_policy(
     # Of all steps, since later ones of the iteration may be finite.
     metrics["skipped_in_a_row"] = max((row["skipped_in_a_row"] for row in rows), default=0.0)
     useful = useful_work([tree.size for own in trees for tree in own])
-    metrics |= _speed(useful, executed, config, state.params, time.monotonic() - start, mesh)
+    metrics |= _speed(useful, executed, config, state.params, time.monotonic() - start, mesh, epochs)
     return Updated(state, _scored(batches, prepared, version), metrics)
 
 
@@ -207,17 +209,24 @@ def _scored(
 
 
 def _speed(
-    useful: Work, executed: Work, config: Qwen3VLConfig, adapters: Any, seconds: float, mesh: Mesh
+    useful: Work,
+    executed: Work,
+    config: Qwen3VLConfig,
+    adapters: Any,
+    seconds: float,
+    mesh: Mesh,
+    epochs: int,
 ) -> dict[str, float]:
     """Computes the rates of an iteration's update over the tokens of all processes, and its useful share.
 
-    Operations are those of a gradient and of two more forward passes, old and reference policy.
+    Operations are those of a gradient in each epoch, and of two forward passes, old and reference policy.
     """
     count = sum(leaf.size for leaf in jax.tree.leaves(adapters))
 
     def flops(work: Work) -> int:
         # Operations that rematerialization repeats are not useful.
-        return training_flops(config, work, count, "none").useful + 2 * forward_flops(config, work)
+        gradient = training_flops(config, work, count, "none").useful
+        return epochs * gradient + 2 * forward_flops(config, work)
 
     metrics = {
         "time/update": seconds,

@@ -188,6 +188,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
                 mesh,
                 salvage=salvage,
                 version=iteration,
+                epochs=config.epochs,
             )
             state = updated.state
             for group in sampled_groups.generated:

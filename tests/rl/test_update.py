@@ -73,6 +73,16 @@ def test_the_ratio_of_stale_groups_is_to_the_policy_before_the_update(policy, ba
     assert updated.metrics["ppo_kl"] == 0.0 and updated.metrics["importance/mean"] == 1.0
 
 
+def test_another_epoch_is_relative_to_the_policy_before_the_first(policy, batches):
+    once = policy.update(policy.state(), batches[:2])
+    twice = policy.update(policy.state(), batches[:2], epochs=2)
+    assert once.metrics["optimizer_steps"] == 2 and twice.metrics["optimizer_steps"] == 4
+    # The first step has a ratio of 1, those of the second epoch have not.
+    assert twice.metrics["ppo_kl"] != once.metrics["ppo_kl"] != 0.0
+    for first, second in zip(once.responses, twice.responses, strict=True):
+        np.testing.assert_array_equal(first.old, second.old)
+
+
 def kept(state):
     """What a skipped step does not change: parameters, moments and the count of updates."""
     return state.params, state.opt_state.inner_state

@@ -60,7 +60,12 @@ class Policy(NamedTuple):
         return init_state(params, self.optimizer, self.mesh)
 
     def update(
-        self, state: TrainState, batches: list[MiniBatch], version: int = 0, packer: Packer = PACKER
+        self,
+        state: TrainState,
+        batches: list[MiniBatch],
+        version: int = 0,
+        packer: Packer = PACKER,
+        epochs: int = 1,
     ) -> Updated:
         return update_policy(
             self.steps,
@@ -72,6 +77,7 @@ class Policy(NamedTuple):
             self.mesh,
             salvage=True,
             version=version,
+            epochs=epochs,
         )
 
 
