@@ -15,8 +15,11 @@ from collection.browser.driver import find_programs
 from collection.environments.apps.suite import check_application, prepared, tasks_of
 from collection.environments.miniwob import make_task
 from collection.fleet.config import EpisodeSettings
+from collection.fleet.live import check_live
 from collection.fleet.play import PlayRequest
 from collection.fleet.policy_server import serve_actor
+from collection.tasks.benchmarks import refuse
+from collection.tasks.files import read_tasks
 from rmsweb_jax.data.sources import is_held_out
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import ChildProcess, StopRequest
@@ -30,7 +33,7 @@ from rmsweb_jax.rl.episodes import Begun
 from rmsweb_jax.rl.remote.protocols import chat_fields
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import safe, to_config_dict
-from rmsweb_jax.storage import AnyPath
+from rmsweb_jax.storage import AnyPath, local_path
 
 # A policy, and the one after it while the first is unloaded.
 _SLOTS = 2
@@ -43,6 +46,8 @@ class OnlineSettings(OnlineConfig):
 
     Attributes:
       pages, applications: what tasks are played at: MiniWoB++ pages, and names of applications.
+      tasks_file: JSONL file of tasks on live pages, with `website` and `objective`; each seed plays all of
+        them, and `play.judge` judges.
       first_seed: tasks have this seed, then the next one, and so on; held-out tasks are not played.
       replays: number of times that an episode is played again that was lost.
       play: how episodes are played; `play.actor.server_settings` are those of the policy's server.
@@ -50,14 +55,22 @@ class OnlineSettings(OnlineConfig):
 
     pages: tuple[str, ...] = ()
     applications: tuple[str, ...] = ()
+    tasks_file: str = ""
     first_seed: int = 0
     replays: int = safe(2)
     play: EpisodeSettings = EpisodeSettings()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.pages and not self.applications:
-            raise UserError("config.pages and config.applications are empty: name what is to be played")
+        if not self.pages and not self.applications and not self.tasks_file:
+            raise UserError(
+                "config.pages, config.applications and config.tasks_file are empty: name what is to be played"
+            )
+        if self.tasks_file and self.play.judge.kind in ("none", "actor"):
+            raise UserError(
+                f"config.play.judge.kind is {self.play.judge.kind!r}: live pages pay nothing themselves; "
+                "name a judge, other than the policy itself"
+            )
         if self.play.fleet.engine != "local":
             raise UserError(f"config.play.fleet.engine is {self.play.fleet.engine!r}: make it 'local'")
 
@@ -66,11 +79,13 @@ class TaskOrder:
     """The tasks of a run: seed by seed, those of a seed shuffled, without held-out ones.
 
     Raises:
-      UserError: an application cannot be installed, or see `check_application`.
+      UserError: an application cannot be installed, or see `check_application`; or the file of tasks cannot
+        be used.
     """
 
     def __init__(self, settings: OnlineSettings):
         self._settings = settings
+        self._live = _live_tasks(settings)
         self._applications = prepared(settings.applications, settings.play.apps_folder)
         for application in self._applications:
             with application:
@@ -86,10 +101,32 @@ class TaskOrder:
     def _of_seed(self, seed: int) -> list[Task]:
         tasks = [make_task(page, seed) for page in self._settings.pages]
         tasks += [one.task for application in self._applications for one in tasks_of(application, seed)]
+        tasks += self._live
         order = np.random.default_rng((self._settings.seed, seed)).permutation(len(tasks))
         return [
             tasks[place] for place in order if not is_held_out(tasks[place].task_id, self._settings.held_out)
         ]
+
+
+def _live_tasks(settings: OnlineSettings) -> list[Task]:
+    """Reads `tasks_file`.
+
+    Raises:
+      UserError: it cannot be read, has a bad line or no task to train on, or the guard refuses all sites.
+    """
+    if not settings.tasks_file:
+        return []
+    path = local_path(settings.tasks_file, "config.tasks_file")
+    lines = read_tasks(path)
+    bad = (f"line {one.number} ({one.reason})" for one in lines.bad)
+    refuse(bad, f"config.tasks_file={path}: not tasks", "fix these lines")
+    tasks = [task for _, task in lines.good]
+    if all(is_held_out(task.task_id, settings.held_out) for task in tasks):
+        raise UserError(
+            f"config.tasks_file={path}: all tasks are held out; add some, or lower config.held_out"
+        )
+    check_live(tasks, settings.play.guard, settings.play.browser.storage_state)
+    return tasks
 
 
 class FleetPlay:

@@ -14,18 +14,15 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from collection.browser.guard.guard import Guard
-from collection.browser.storage_state import check_state
 from collection.environments.apps.suite import prepared, tasks_of
 from collection.environments.miniwob import make_task
-from collection.environments.web import website_url
 from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.live import check_live
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job, reflection_report, yield_report
 from collection.fleet.run import RunResult, run_tasks
 from collection.fleet.scheduler import REFUSED
 from collection.fleet.set_aside import SET_ASIDE, read_set_aside
-from collection.fleet.worker import WorkerConfig
 from collection.judges.config import JudgeSettings
 from collection.llm.ledger import LEDGER, CallLedger
 from collection.tasks.files import read_tasks
@@ -89,7 +86,9 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
         # All other environments have a reward of their own.
         settings = dataclasses.replace(settings, judge=JudgeSettings())
     setup = fleet_config(settings)
-    _check_live(live, setup.worker)
+    check_live(live, settings.guard, settings.browser.storage_state)
+    if live and setup.worker.judge is None:
+        print("config.judge.kind=none: no episode on live pages will count as a success", file=sys.stderr)
     rounds, reflective = settings.rounds, settings.reflection
     jobs = [Job(task, rounds, settings.stop_after, reflective) for task in tasks]
     with serve_actor(setup.worker.actor, workdir / "server", setup.engine == "ray") as actor:
@@ -124,31 +123,6 @@ def _check_played(played: RunResult) -> None:
         f"{played.folder}: no task could be played ({counts}); first {detail}: correct the cause, "
         "and run again with another --workdir"
     )
-
-
-def _check_live(tasks: list[Task], config: WorkerConfig) -> None:
-    """Checks that tasks on live pages can be played; warns about those that cannot, and of a missing judge.
-
-    Raises:
-      UserError: the guard refuses the websites of all tasks, or the storage state is for other sites.
-    """
-    check_state(config.browser.storage_state, [website_url(task) for task in tasks])
-    guard = Guard(dataclasses.replace(config.guard, proxy=False))
-    refused = []
-    for task in tasks:
-        guard.admit(website=website_url(task))
-        if not guard.check(website_url(task)).allowed:
-            refused.append(task)
-    advice = "set config.guard.task_site=True, or list their hosts in config.guard.allowed"
-    if refused and len(refused) == len(tasks):
-        raise UserError(
-            f"no task can be played: the guard refuses {refused[0].website} and all others; {advice}"
-        )
-    if refused:
-        some = f"{len(refused)} of {len(tasks)} tasks cannot be played"
-        print(f"{some}: the guard refuses {refused[0].website}; {advice}", file=sys.stderr)
-    if tasks and config.judge is None:
-        print("config.judge.kind=none: no episode on live pages will count as a success", file=sys.stderr)
 
 
 def _model_calls(path: Path) -> dict[str, Any]:

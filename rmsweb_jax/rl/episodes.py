@@ -316,7 +316,9 @@ class EpisodeRollouts(Rollouts):
         self, task_id: str, runs: Sequence[Trajectory], encoder: Encoder, batch: _Batch
     ) -> EpisodeGroup:
         config = self._config
-        pages = Counter(run.steps[0].observation.fingerprint for run in runs if run.steps)
+        # Live pages differ from one visit to the next.
+        same = [run for run in runs if run.steps and run.task.environment != "web"]
+        pages = Counter(run.steps[0].observation.fingerprint for run in same)
         first_page = max(pages, key=lambda page: pages[page], default="")
         faults = [masked(run, first_page) if config.mask_faults else "" for run in runs]
         scored = [run for run, fault in zip(runs, faults, strict=True) if not fault]

@@ -1,10 +1,13 @@
 """Online runs: a policy server, browsers and the training of what they play, killed and resumed."""
 
 import contextlib
+import http.server
+import itertools
 import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -21,6 +24,9 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt, Trajectory
 from rmsweb_jax.settings import from_config, to_config_dict
 from rmsweb_jax.training.metrics import read_metrics
+from tests.evaluation.rows import write_lines
+from tests.llm.answers import completion
+from tests.llm.server import ModelServer
 from tests.policies import REPLY, random_messages, weights
 
 # Each takes a server and several browsers.
@@ -54,8 +60,8 @@ def arguments(prompts: Path) -> dict[str, object]:
     }
 
 
-def command(prompts: Path, workdir: Path) -> list[str]:
-    settings = [f"--config.{name}={value}" for name, value in arguments(prompts).items()]
+def command(prompts: Path, workdir: Path, **changes: object) -> list[str]:
+    settings = [f"--config.{name}={value}" for name, value in (arguments(prompts) | changes).items()]
     script = [sys.executable, "-m", "experiments.train_rl", "--config=configs/rl.py:smoke,online"]
     return [*script, *settings, f"--workdir={workdir}"]
 
@@ -161,7 +167,15 @@ def test_tasks_come_seed_by_seed_and_without_held_out_ones():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pages": ()}, "config.pages and config.applications are empty"),
+        ({"pages": ()}, "config.pages, config.applications and config.tasks_file are empty"),
+        (
+            {"tasks_file": "tasks.jsonl"},
+            "config.play.judge.kind is 'none': live pages pay nothing themselves",
+        ),
+        (
+            {"tasks_file": "tasks.jsonl", "play": {"judge": {"kind": "actor"}}},
+            "config.play.judge.kind is 'actor': .* name a judge, other than the policy itself",
+        ),
         ({"max_staleness": 2}, "config.max_staleness is 2: online runs play one batch ahead at most"),
         ({"least_episodes": 1}, "config.least_episodes is 1: make it 2 or more"),
         ({"max_masked": 2.0}, "config.max_masked is 2.0"),
@@ -213,6 +227,84 @@ def browsers(pid: int) -> list[psutil.Process]:
                 if one.name() == "chromium":
                     found.append((one.create_time(), one.pid, one))
     return [one for _, _, one in sorted(found)]
+
+
+SHOP = {"website": "http://shop.test/", "objective": "Buy a lamp."}
+JUDGED = {"judge": {"kind": "chat", "model": "judge", "base_url": "http://judge.test/v1"}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "held_out", "message"),
+    [
+        ([SHOP, {"objective": "Buy."}], 0.0, r"tasks\.jsonl: not tasks: line 2 \(website: Field required\)"),
+        ([SHOP], 0.0, "no task can be played: the guard refuses http://shop.test/"),
+        ([SHOP], 0.999, "all tasks are held out; add some, or lower config.held_out"),
+    ],
+)
+def test_a_file_of_tasks_that_cannot_be_played_is_one_line(tmp_path, rows, held_out, message):
+    path = write_lines(tmp_path / "tasks.jsonl", rows)
+    with pytest.raises(UserError, match=message):
+        TaskOrder(settings(tasks_file=str(path), play=JUDGED, held_out=held_out))
+
+
+def test_tasks_of_a_file_come_with_each_seed(tmp_path):
+    rows = [{"website": "https://example.com/", "objective": text} for text in ("Read.", "Search.", "Buy.")]
+    path = write_lines(tmp_path / "tasks.jsonl", rows)
+    play = JUDGED | {"guard": {"allowed": ("*",)}}
+    order = TaskOrder(settings(tasks_file=str(path), play=play, pages=("click-button",), held_out=0.0))
+    tasks = order[range(8)]
+    assert [task.environment for task in tasks].count("web") == 6
+    assert {task.task_id for task in tasks[:4]} & {task.task_id for task in tasks[4:]} == {
+        task.task_id for task in tasks if task.environment == "web"
+    }
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """A page on which each visit is another."""
+
+    visits = itertools.count()
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(
+            f"<title>Shop</title><p>Visitor {next(self.visits)}</p><button>Buy</button>".encode()
+        )
+
+    def log_message(self, format, *args): ...
+
+
+@pytest.mark.slow
+def test_live_tasks_are_played_and_pages_that_differ_are_no_faults(prompts, tmp_path):
+    path = write_lines(tmp_path / "tasks.jsonl", [SHOP, SHOP | {"objective": "Press the button Buy."}])
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as server,
+        # The policy of this test never ends an episode itself: the judge has a test call alone.
+        ModelServer([completion("As asked.\nSUCCESS")]) as judge,
+    ):
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        line = command(
+            prompts,
+            tmp_path / "run",
+            **{
+                "pages": "()",
+                "tasks_file": path,
+                "held_out": 0.0,
+                "play.judge.kind": "chat",
+                "play.judge.model": "judge",
+                "play.judge.base_url": f"{judge.url}/v1",
+                "play.guard.hosts": f"('shop.test=127.0.0.1:{server.server_port}',)",
+                "play.guard.private": "('http://shop.test',)",
+            },
+        )
+        done = subprocess.run(line, capture_output=True, text=True)
+        server.shutdown()
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows, played = read_metrics(tmp_path / "run"), episodes(tmp_path / "run")
+    assert {one.task.environment for one in played} == {"web"} and len(played) == 8
+    assert sum(row["episodes/scored"] for row in rows) == len(played)
+    assert sum(row["episodes/masked"] for row in rows) == 0
 
 
 @pytest.mark.slow
