@@ -5,10 +5,24 @@ python -m experiments.collect --config=configs/collect.py:demo --workdir=runs/de
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
 from collection.fleet.collect import collect
 from collection.fleet.config import CollectSettings
 from experiments import cli
+from rmsweb_jax.records.sealing import REPORT
 from rmsweb_jax.settings import safe_keys
 
+
+def main(config: ConfigDict, workdir: Path) -> None:
+    report = collect(config, workdir)
+    print(
+        f"{report['successes']} of {report['trajectories']} episodes succeeded, at {report['solved_tasks']} "
+        f"of {report['tasks']} tasks; {workdir / REPORT}"
+    )
+
+
 if __name__ == "__main__":
-    cli.run(collect, "configs/collect.py:demo", safe_keys(CollectSettings))
+    cli.run(main, "configs/collect.py:demo", safe_keys(CollectSettings))

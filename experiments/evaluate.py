@@ -10,10 +10,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
 from collection.evaluation.config import EvaluateSettings
 from collection.evaluation.runs import evaluate
 from experiments import cli
+from rmsweb_jax.records.sealing import REPORT
 from rmsweb_jax.settings import safe_keys
 
+
+def main(config: ConfigDict, workdir: Path) -> None:
+    report = evaluate(config, workdir)
+    passed = report["pass_at_1"]
+    print(
+        f"{report['label']}: pass@1 {100 * passed['mean']:.1f} % ({100 * passed['low']:.1f} to "
+        f"{100 * passed['high']:.1f}), {report['tasks']} tasks, {report['runs']} runs each; "
+        f"{workdir / REPORT}"
+    )
+
+
 if __name__ == "__main__":
-    cli.run(evaluate, "configs/evaluate.py:demo", safe_keys(EvaluateSettings))
+    cli.run(main, "configs/evaluate.py:demo", safe_keys(EvaluateSettings))

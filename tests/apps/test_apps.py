@@ -112,6 +112,22 @@ def test_files_are_set_back_and_journals_go(tmp_path: pathlib.Path) -> None:
     assert {path.name: path.read_text() for path in live.iterdir()} == {"wiki.sqlite": "as made"}
 
 
+def test_files_in_folders_are_set_back_and_compared(notebook: type[Notebook], tmp_path: pathlib.Path) -> None:
+    application = notebook(tmp_path)
+    application.prepare()
+    (application.kept / "pages/old").mkdir(parents=True)
+    (application.kept / "pages/old/first").write_text("as made")
+    with application:
+        before = application.content()
+        assert before.keys() == {"note", "pages/old/first"}
+        (application.data / "pages/old/first").write_text("edited")
+        (application.data / "pages/new").write_text("new")
+        assert application.content() != before
+        application.reset()
+        assert application.content() == before
+    assert application.address == ""
+
+
 def test_a_journal_that_goes_while_files_are_set_back_is_gone(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

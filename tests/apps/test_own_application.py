@@ -55,6 +55,21 @@ def test_an_application_of_another_package_is_one_of_the_suite(environment, tmp_
     assert done.stdout.splitlines() == ["Put rice on the shopping list.", "(1.0, True)", "(0.0, True)"]
 
 
+def test_it_is_installed_and_tried_by_its_name(environment, tmp_path):
+    def check(*names: str) -> subprocess.CompletedProcess[str]:
+        command = (sys.executable, "-m", "collection.environments.apps.check", f"--apps_folder={tmp_path}")
+        return subprocess.run([*command, *names], env=environment, capture_output=True, text=True)
+
+    done = check("list")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(
+        "list: 2 templates; nothing is paid to who does nothing; a reset restores it, in "
+    )
+    for names, message in (((), "name the applications"), (("shop",), "no application 'shop': use docs")):
+        refused = check(*names)
+        assert refused.returncode == 2 and message in refused.stderr.splitlines()[-1]
+
+
 def reply(*actions: dict[str, object]) -> Answer:
     fields = ("evaluation_previous_goal", "memory", "next_goal")
     return completion(json.dumps({**dict.fromkeys(fields, ""), "action": actions}))
@@ -99,6 +114,7 @@ def test_a_policy_is_evaluated_on_it_by_what_it_holds(environment, tmp_path):
         ("applications=('shop',)", "there is no application 'shop': use docs"),
         ("first_seed=0", "config.first_seed is 0: seeds below 1000000 are trained on"),
         ("seeds=0", "config.seeds is 0: make it 1 or more"),
+        ("actor.kind=scripted", "the scripted teacher knows MiniWoB++ alone; name a model"),
     ],
 )
 def test_what_cannot_be_evaluated_is_one_line(environment, tmp_path, setting, message):

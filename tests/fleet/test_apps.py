@@ -115,6 +115,11 @@ def test_what_is_not_there_is_one_line(pool, tmp_path):
         (lambda ending: True, None, "counter/add/0: its check pays 1 to who has done nothing"),
         (lambda ending: -1, None, r"counter/add/0: its check pays -1: make that 0 to 1"),
         (lambda ending: False, itertools.count().__next__, "holds something else than before"),
+        (
+            lambda ending: False,
+            lambda: "the same",
+            r"its content\(\) is the same although its data was damaged",
+        ),
     ],
 )
 def test_checks_and_resets_are_tried_before_a_run(pool, tmp_path, monkeypatch, check, content, message):
@@ -126,3 +131,13 @@ def test_checks_and_resets_are_tried_before_a_run(pool, tmp_path, monkeypatch, c
         monkeypatch.setattr(counter, "content", content)
     with counter, pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
         suite.check_application(counter, 0)
+
+
+def test_a_reset_that_restores_nothing_is_found_although_visits_change_nothing(pool, tmp_path, monkeypatch):
+    (counter,) = suite.prepared(["counter"], str(tmp_path / "apps"))
+    with counter:
+        monkeypatch.setattr(counter, "reset", lambda: None)
+        with pytest.raises(
+            UserError, match=r"holds something else than before: its reset\(\) must restore all"
+        ):
+            suite.check_application(counter, 0)

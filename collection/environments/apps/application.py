@@ -97,7 +97,10 @@ class Application(abc.ABC):
     def start(self) -> str:
         """Serves the application as `prepare` left it; returns `http://127.0.0.1:PORT`."""
         if not (self.folder / _STAMP).exists():
-            raise UserError(f"{self.folder}: the application is not there: call prepare() first")
+            raise UserError(
+                f"{self.folder}: the application is not there: call prepare() first, or run "
+                f"python -m collection.environments.apps.check {self.name}"
+            )
         make_folder(self.folder / "live")
         _remove_orphans(self.folder / "live")
         self.live = pathlib.Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.folder / "live"))
@@ -111,12 +114,14 @@ class Application(abc.ABC):
 
     def content(self) -> dict[str, Any]:
         """What it holds, as plain values that are equal after each reset; here, hashes of its files."""
-        files = (path for path in self.data.iterdir() if path.is_file())
-        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+        return {
+            name: hashlib.sha256((self.data / name).read_bytes()).hexdigest() for name in files_of(self.data)
+        }
 
     def close(self) -> None:
         """Ends all its processes."""
         self._stop()
+        self.address = ""
         shutil.rmtree(self.live)
 
     @property
@@ -167,15 +172,20 @@ def _fixed(part: object) -> str:
 def restore_files(kept: pathlib.Path, live: pathlib.Path) -> None:
     """Replaces the files of `live` by those of `kept`; processes that have an old file open keep it."""
     make_folder(live)
-    names = {path.name for path in kept.iterdir() if path.is_file()}
-    for path in live.iterdir():
-        # SQLite would play a journal of another database back into this one.
-        if path.is_file() and path.name not in names:
-            path.unlink(missing_ok=True)  # A request that ends just now closes its database, and removes it.
-    for name in sorted(names):
-        part = live / f".{name}.part"
+    names = files_of(kept)
+    # SQLite would play a journal of another database back into this one.
+    for name in set(files_of(live)) - set(names):
+        (live / name).unlink(missing_ok=True)  # A request that ends just now may remove it.
+    for name in names:
+        (live / name).parent.mkdir(parents=True, exist_ok=True)
+        part = live / f"{name}.part"
         shutil.copyfile(kept / name, part)
         os.replace(part, live / name)
+
+
+def files_of(folder: pathlib.Path) -> list[str]:
+    """Returns the paths of all files in a folder and below, relative to it."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def _remove_orphans(folder: pathlib.Path) -> None:

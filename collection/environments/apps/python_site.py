@@ -63,7 +63,6 @@ class PythonSite(Application):
 
     def _stop(self) -> None:
         self._server.close()
-        self.address = ""
 
     @property
     def _served(self) -> Sequence[str]:

@@ -43,6 +43,21 @@ def restore(kept: Path, path: Path) -> None:
         source.backup(database)
 
 
+def is_database(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+def damage(path: Path) -> None:
+    """Deletes a row of each table; those of extensions are left alone."""
+    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S)) as database, database:
+        for (name,) in database.execute(
+            "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND NOT wr "
+            "AND name NOT LIKE 'sqlite_%'"
+        ).fetchall():
+            database.execute(f'DELETE FROM "{name}" WHERE rowid = (SELECT min(rowid) FROM "{name}")')
+
+
 def content(path: Path, without: Collection[str] = ()) -> dict[str, list[tuple[Any, ...]]]:
     """All rows of all tables, sorted, to compare two states; some tables are left out by name."""
     with reading(path) as database:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from collection.environments.apps.application import Application
+from collection.environments.apps.application import Application, files_of
 from collection.environments.apps.docs.site import PythonDocs
 from collection.environments.apps.docs.tasks import docs_tasks
 from collection.environments.apps.helpdesk.site import Helpdesk
@@ -23,6 +23,7 @@ from collection.environments.apps.oscar.site import OscarShop
 from collection.environments.apps.oscar.tasks import oscar_tasks
 from collection.environments.apps.roundup.site import Roundup
 from collection.environments.apps.roundup.tasks import roundup_tasks
+from collection.environments.apps.sqlite import damage, is_database
 from collection.environments.apps.tasks import AppTask, Ending
 from collection.environments.apps.trac.site import Trac
 from collection.environments.apps.trac.tasks import trac_tasks
@@ -105,7 +106,7 @@ def tasks_of(application: Application, seed: int) -> list[AppTask]:
 
 
 def check_application(application: Application, seed: int) -> None:
-    """Checks that doing nothing is not paid, and that a reset restores what visits change.
+    """Checks that doing nothing is not paid, and that a reset restores data that was damaged.
 
     Args:
       application: running.
@@ -122,9 +123,33 @@ def check_application(application: Application, seed: int) -> None:
         if reward:
             raise UserError(f"{one.task.task_id}: its check pays {reward:g} to who has done nothing")
     httpx.get(f"http://{application.address}/", headers={"host": application.host}, timeout=60.0)
+    if _damage(application.data) and application.content() == before:
+        raise UserError(
+            f"{application.name}: its content() is the same although its data was damaged: compare all that "
+            "tasks may change"
+        )
     application.reset()
     if application.content() != before:
-        raise UserError(f"{application.name}: after a visit and a reset it holds something else than before")
+        raise UserError(
+            f"{application.name}: after a visit and a reset it holds something else than before: its reset() "
+            "must restore all that content() compares"
+        )
+
+
+def _damage(data: Path) -> bool:
+    """Deletes rows of all databases in a folder, or changes its files if it has none.
+
+    Returns:
+      False if there was nothing to change.
+    """
+    files = [data / name for name in files_of(data)]
+    if databases := [path for path in files if is_database(path)]:
+        for path in databases:
+            damage(path)
+    else:
+        for path in files:
+            path.write_bytes(path.read_bytes() + b"\n")
+    return bool(files)
 
 
 def find_task(application: Application, task_id: str) -> AppTask:

@@ -34,6 +34,3 @@ class PythonDocs(Application):
     def _serve(self) -> str:
         self._server = PageServer(self.folder / _HTML, self.host)
         return f"127.0.0.1:{self._server.port}"
-
-
-# --- Tasks ---

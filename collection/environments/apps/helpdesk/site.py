@@ -391,6 +391,3 @@ def _search(shared: bool, query: Mapping[str, Any], slugs: Mapping[int, str]) ->
         frozenset(priorities),
         " ".join(other),
     )
-
-
-# --- Tasks ---

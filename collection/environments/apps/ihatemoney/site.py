@@ -170,6 +170,3 @@ class IHateMoney(PythonSite):
         ]
         (self.kept / "projects.json").write_text(json.dumps(projects), encoding="utf-8")
         self.run_script("create", str(self.kept))
-
-
-# --- Tasks ---

@@ -368,6 +368,3 @@ def _grouped(pairs: Iterable[tuple[int, T]]) -> dict[int, list[T]]:
 def _plain(text: str | None) -> str:
     """A text as it was meant: forms send two characters at the end of a line."""
     return (text or "").replace("\r\n", "\n").strip()
-
-
-# --- Tasks ---

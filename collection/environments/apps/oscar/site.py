@@ -76,9 +76,6 @@ REQUIREMENTS = (
 _SCRIPT = pathlib.Path(__file__).with_name("serve.py")
 
 
-# --- What the shop holds ---
-
-
 @dataclasses.dataclass(frozen=True)
 class Customer:
     """A person with an account."""
@@ -436,6 +433,3 @@ def _password_of(stored: str) -> str:
         if hashlib.md5((salt + password).encode(), usedforsecurity=False).hexdigest() == value:
             return password
     return ""
-
-
-# --- Tasks ---

@@ -327,6 +327,3 @@ def _filters(url: str, names: Mapping[str, Mapping[int, str]]) -> frozenset[tupl
         (name, names[name].get(int(value), value) if name in names and value.isdigit() else value)
         for name, value in filters.items()
     )
-
-
-# --- Tasks ---

@@ -161,6 +161,3 @@ class Trac(PythonSite):
 def _plain(text: str | None) -> str:
     """A text as it was meant: forms send two characters at the end of a line, and may add an empty one."""
     return (text or "").replace("\r\n", "\n").strip()
-
-
-# --- Tasks ---

@@ -249,6 +249,3 @@ class MediaWiki(Application):
 
 def _title(space: int, name: str) -> str:
     return NAMESPACES.get(space, f"{space}:") + name.replace("_", " ")
-
-
-# --- Tasks ---

@@ -1,0 +1,40 @@
+"""Installs applications where they are missing, and tries them: see `suite.check_application`.
+
+python -m collection.environments.apps.check trac buku
+"""
+
+from __future__ import annotations
+
+import time
+
+from absl import app, flags
+
+from collection.environments.apps.suite import check_application, prepared, tasks_of
+from rmsweb_jax.errors import UserError, user_errors
+
+_APPS = flags.DEFINE_string("apps_folder", "", "Where applications are installed; empty: the user's cache.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the tasks that are tried.")
+
+
+def main(argv: list[str]) -> None:
+    with user_errors():
+        if not argv[1:]:
+            raise UserError("name the applications, for example: trac")
+        for name in argv[1:]:
+            begin = time.monotonic()
+            (application,) = prepared([name], _APPS.value)
+            installed = time.monotonic()
+            with application:
+                check_application(application, _SEED.value)
+                begun = time.monotonic()
+                application.reset()
+                reset_ms = 1000 * (time.monotonic() - begun)
+            templates = len(tasks_of(application, _SEED.value))
+            print(
+                f"{name}: {templates} templates; nothing is paid to who does nothing; a reset restores it, "
+                f"in {reset_ms:.1f} ms; installed in {installed - begin:.1f} s below {application.folder}"
+            )
+
+
+if __name__ == "__main__":
+    app.run(main)
