@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ml_collections import ConfigDict
 
 from collection.evaluation.dates.moving import LEAD_DAYS
-from collection.fleet.config import EpisodeSettings, FleetSettings, refuse_scripted
+from collection.fleet.config import EpisodeSettings, FleetSettings
 from collection.judges.config import JudgeSettings
 from collection.llm.config import ActorConfig, ModelConfig
 from rmsweb_jax.errors import UserError
@@ -122,9 +122,6 @@ class AppsSettings(SeededSettings):
     benchmark: str = "apps"
     applications: tuple[str, ...] = ()
     seeds: int = 5
-
-    def __post_init__(self) -> None:
-        refuse_scripted(self.actor)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,6 @@ from collection.judges.notes import TaskNotes
 from collection.llm.config import ActorConfig
 from collection.llm.ledger_server import LedgerAddress
 from collection.llm.scripted.mistakes import MistakeConfig
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import internal, safe
 
 
@@ -117,19 +116,6 @@ class CollectSettings(EpisodeSettings):
             "skipped_field": 0.25,
         },
     )
-
-    def __post_init__(self) -> None:
-        if self.applications:
-            refuse_scripted(self.actor)
-
-
-def refuse_scripted(actor: ActorConfig) -> None:
-    """Raises `UserError` if the actor is the scripted teacher, which would fail at every application."""
-    if actor.kind == "scripted":
-        raise UserError(
-            "config.actor.kind is 'scripted': the scripted teacher knows MiniWoB++ alone; name a model, or a "
-            "policy, that plays config.applications"
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

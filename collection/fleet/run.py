@@ -84,6 +84,11 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
         from any worker (no browser, ...).
       StoppedError: a signal came; running episodes have ended or had their `drain_seconds`.
     """
+    if config.worker.actor.kind == "scripted" and any(job.task.environment == "app" for job in jobs):
+        raise UserError(
+            "config.actor.kind is 'scripted', also where 'auto' finds no key: the scripted teacher knows "
+            "MiniWoB++ alone; name a model, or a policy, for applications"
+        )
     workdir.mkdir(parents=True, exist_ok=True)
     clock = RunClock(workdir / "elapsed.json")
     index = JournalIndex(workdir, judged=config.worker.judge is not None)

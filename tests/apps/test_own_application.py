@@ -114,7 +114,6 @@ def test_a_policy_is_evaluated_on_it_by_what_it_holds(environment, tmp_path):
         ("applications=('shop',)", "there is no application 'shop': use docs"),
         ("first_seed=0", "config.first_seed is 0: seeds below 1000000 are trained on"),
         ("seeds=0", "config.seeds is 0: make it 1 or more"),
-        ("actor.kind=scripted", "the scripted teacher knows MiniWoB++ alone; name a model"),
     ],
 )
 def test_what_cannot_be_evaluated_is_one_line(environment, tmp_path, setting, message):

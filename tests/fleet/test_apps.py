@@ -17,9 +17,14 @@ from collection.environments.apps.server import ServerCommand, ServerProcess
 from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending, make_task
 from collection.environments.web import WebEnvironment
 from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
+from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.rounds import Job
+from collection.fleet.run import run_tasks
+from configs.collect import get_config
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.settings import from_config
 
 # A counter: each press of its button adds one, and it is kept in a file.
 SITE = """
@@ -131,6 +136,17 @@ def test_checks_and_resets_are_tried_before_a_run(pool, tmp_path, monkeypatch, c
         monkeypatch.setattr(counter, "content", content)
     with counter, pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
         suite.check_application(counter, 0)
+
+
+def test_the_scripted_teacher_is_refused(pool, tmp_path):
+    (counter,) = suite.prepared(["counter"], str(tmp_path / "apps"))
+    jobs = [Job(one.task, 1) for one in suite.tasks_of(counter, 0)]
+    with pytest.raises(
+        UserError, match=r"scripted teacher knows MiniWoB\+\+ alone; name a model, or a policy"
+    ):
+        run_tasks(
+            jobs, tmp_path / "run", fleet_config(from_config(CollectSettings, get_config("demo"))), "play"
+        )
 
 
 def test_a_reset_that_restores_nothing_is_found_although_visits_change_nothing(pool, tmp_path, monkeypatch):
