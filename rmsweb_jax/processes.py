@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -101,16 +102,19 @@ class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
         with open(log, "ab") as file:
             # The log may hold the output of earlier children; `failure` quotes only what comes after.
             self._start = file.tell()
-            self._process = subprocess.Popen(
-                command,
-                stdin=stdin,
-                stdout=file if stdout is None else stdout,
-                stderr=file,
-                cwd=cwd,
-                env={**os.environ, **(env or {})},
-                start_new_session=True,
-                preexec_fn=_prepare_child(os.getpid(), cores),
-            )
+            with warnings.catch_warnings():
+                # JAX warns of a fork that goes on without its threads; this one calls the kernel, and execs.
+                warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=stdin,
+                    stdout=file if stdout is None else stdout,
+                    stderr=file,
+                    cwd=cwd,
+                    env={**os.environ, **(env or {})},
+                    start_new_session=True,
+                    preexec_fn=_prepare_child(os.getpid(), cores),
+                )
 
     def __exit__(self, *_: object) -> None:
         self.stop()

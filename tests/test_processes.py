@@ -97,6 +97,16 @@ def test_a_child_dies_with_a_parent_that_is_killed(tmp_path):
     assert is_gone(pid)
 
 
+def test_a_child_of_a_process_with_jax_starts_without_a_warning(tmp_path):
+    script = (
+        "import sys, jax; from pathlib import Path; from rmsweb_jax.processes import ChildProcess\n"
+        "jax.devices()\n"
+        "with ChildProcess('stage', [sys.executable, '-c', ''], Path(sys.argv[1])) as one:\n    one.wait()"
+    )
+    done = subprocess.run([*python(script), tmp_path / "log.txt"], check=True, capture_output=True, text=True)
+    assert "os.fork()" not in done.stderr
+
+
 def test_a_failure_quotes_the_last_line_of_this_run_and_the_log_is_kept(tmp_path):
     log = tmp_path / "run" / "log.txt"
     fails = "import sys; print('working'); sys.exit('error: no such model')"
