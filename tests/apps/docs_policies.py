@@ -212,9 +212,15 @@ def example(page: Page) -> Playing:
 def variable(page: Page) -> Playing:
     option = asked(page, r"option (-\w)")
     page = yield from open_page(f"using/cmdline.html#cmdoption{option}")
-    lines = ["", *page.lines]
-    start = next(at for at, line in enumerate(lines) if line == option and not _TAG.match(lines[at - 1]))
-    found = re.search(r"\bPYTHON[A-Z]+", " ".join(lines[start:]))
+
+    def rest(now: Page) -> list[str]:
+        """Lines from the option on; none while the page is not yet at its place."""
+        lines = ["", *now.lines]
+        starts = (at for at, line in enumerate(lines) if line == option and not _TAG.match(lines[at - 1]))
+        return lines[next(starts, len(lines)) :]
+
+    page = yield from wait_until(page, lambda now: bool(rest(now)))
+    found = re.search(r"\bPYTHON[A-Z]+", " ".join(rest(page)))
     assert found
     yield done(found[0])
 
