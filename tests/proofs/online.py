@@ -178,6 +178,10 @@ def figures() -> Figures:
             found[f"{where}{arm}_minus_sft"] = interval(values - base)
         apart = [solved(runs["online"][seed], names) - solved(runs["offline"][seed], names) for seed in both]
         found[f"{where}online_minus_offline"] = interval(apart)
+    found["pages"] = {
+        page: [_mean_of(page, [sft]), *(_mean_of(page, [runs[arm][seed] for seed in both]) for arm in ARMS)]
+        for page in PAGES
+    }
     for arm in ARMS:
         chosen = [runs[arm][seed] for seed in both]
         found[f"{arm}_work"] = {
@@ -207,6 +211,12 @@ def figures() -> Figures:
         if runs[arm]
     }
     return found
+
+
+def _mean_of(page: str, runs: Sequence[dict[str, Any]]) -> float:
+    """Percentage of runs of a page's held-out tasks that were solved."""
+    solved = [value for run in runs for task, value in run["solved"].items() if task.split("/")[1] == page]
+    return 100 * float(np.mean(solved))
 
 
 def _curve(runs: Sequence[dict[str, Any]]) -> list[float]:
@@ -314,6 +324,10 @@ def tables(figures: Figures) -> str:
         )
         for arm in ARMS
     ]
+    pages = [
+        (page if page in PLAYED else f"{page} (not played)", *(f"{value:.0f}" for value in values))
+        for page, values in figures["pages"].items()
+    ]
     curves = [(arm, *figures[f"{arm}_curve"][:ITERATIONS]) for arm in ARMS]
     curves += [(arm, *one["curve"]) for arm, one in figures["faulty"].items()]
     return "\n\n".join(
@@ -322,6 +336,8 @@ def tables(figures: Figures) -> str:
                 ("policy", "played pages, %", "minus SFT", "other pages, %", "minus SFT"),
                 rows,
             ),
+            "Percentages solved by page.",
+            table(("page", "SFT", *ARMS), pages),
             "Work of a training, in the mean: tokens that were sampled, episodes with a reward and without, "
             "optimizer steps, seconds of sampling and updating, and the share in which the trainer waits.",
             table(("arm", "tokens", "episodes", "masked", "steps", "seconds", "waits"), work),
