@@ -18,8 +18,7 @@ from collection.fleet.config import EpisodeSettings
 from collection.fleet.live import check_live
 from collection.fleet.play import PlayRequest
 from collection.fleet.policy_server import serve_actor
-from collection.tasks.benchmarks import refuse
-from collection.tasks.files import read_tasks
+from collection.tasks.files import read_all_tasks
 from rmsweb_jax.data.sources import is_held_out
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import ChildProcess, StopRequest
@@ -117,10 +116,7 @@ def _live_tasks(settings: OnlineSettings) -> list[Task]:
     if not settings.tasks_file:
         return []
     path = local_path(settings.tasks_file, "config.tasks_file")
-    lines = read_tasks(path)
-    bad = (f"line {one.number} ({one.reason})" for one in lines.bad)
-    refuse(bad, f"config.tasks_file={path}: not tasks", "fix these lines")
-    tasks = [task for _, task in lines.good]
+    tasks = read_all_tasks(path, "config.tasks_file")
     if all(is_held_out(task.task_id, settings.held_out) for task in tasks):
         raise UserError(
             f"config.tasks_file={path}: all tasks are held out; add some, or lower config.held_out"

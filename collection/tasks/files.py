@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from collection.tasks.benchmarks import refuse
 from collection.tasks.websites import site_of, start_address
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
@@ -109,6 +110,21 @@ def read_tasks(path: Path) -> ParsedLines[Task]:
         else:
             bad.append(BadLine(number, f"task_id {task.task_id} is that of line {before}"))
     return ParsedLines(tuple(good), tuple(sorted(bad, key=lambda one: one.number)))
+
+
+def read_all_tasks(path: Path, setting: str) -> list[Task]:
+    """Reads tasks as `read_tasks` does, where leaving some out would change what a result means.
+
+    Args:
+      setting: names the file in errors.
+
+    Raises:
+      UserError: the file cannot be read, or has a line that is not a task or repeats one.
+    """
+    lines = read_tasks(path)
+    bad = (f"line {one.number} ({one.reason})" for one in lines.bad)
+    refuse(bad, f"{setting}={path}: not tasks", "fix these lines")
+    return [task for _, task in lines.good]
 
 
 def _parse_task(line: str) -> Task:

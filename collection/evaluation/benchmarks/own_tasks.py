@@ -1,12 +1,12 @@
-"""A user's own tasks, for example on applications on this machine (`config.guard.hosts`, `.private`)."""
+"""A user's own tasks, on live pages or on servers of the user's (`config.guard.hosts`, `.private`)."""
 
 from __future__ import annotations
 
 from collection.evaluation.benchmarks.base import Benchmark
 from collection.evaluation.config import OwnTasksSettings
-from collection.tasks.benchmarks import BenchmarkFile, refuse
+from collection.tasks.benchmarks import BenchmarkFile
 from collection.tasks.contamination import BenchmarkQuestion
-from collection.tasks.files import read_tasks
+from collection.tasks.files import read_all_tasks
 from rmsweb_jax.storage import local_path
 
 NAME = "own_tasks"
@@ -21,11 +21,8 @@ def load(settings: OwnTasksSettings) -> Benchmark:
     path = local_path(settings.tasks_file, "config.tasks_file")
     file = BenchmarkFile(path, "config.tasks_file", NAME)
     data = file.read()
-    lines = read_tasks(path)
-    # The mean over the remaining tasks would look like the mean over all of them.
-    bad = (f"line {one.number} ({one.reason})" for one in lines.bad)
-    refuse(bad, f"{file.setting}={path}: not tasks", "fix these lines")
-    tasks = tuple(task for _, task in lines.good)
+    # The mean over some of the tasks would look like the mean over all of them.
+    tasks = tuple(read_all_tasks(path, file.setting))
     return Benchmark(
         name=NAME,
         tasks=tasks,
