@@ -9,6 +9,7 @@ from tests.apps.moves import Playing, press, quoted, scroll_until, wait_until
 
 _HOME = "http://docs.test"
 _TAG = re.compile(r"\*?\[\d+\]<|\*?\|")
+_VARIABLE = r"\bPYTHON[A-Z]+"
 
 
 def asked(page: Page, pattern: str) -> str:
@@ -214,13 +215,14 @@ def variable(page: Page) -> Playing:
     page = yield from open_page(f"using/cmdline.html#cmdoption{option}")
 
     def rest(now: Page) -> list[str]:
-        """Lines from the option on; none while the page is not yet at its place."""
+        """Lines from the option on, which may have an argument; none where it is further down."""
         lines = ["", *now.lines]
-        starts = (at for at, line in enumerate(lines) if line == option and not _TAG.match(lines[at - 1]))
+        named = (at for at, line in enumerate(lines) if re.fullmatch(rf"{option}( \w+)?", line))
+        starts = (at for at in named if not _TAG.match(lines[at - 1]))
         return lines[next(starts, len(lines)) :]
 
-    page = yield from wait_until(page, lambda now: bool(rest(now)))
-    found = re.search(r"\bPYTHON[A-Z]+", " ".join(rest(page)))
+    page = yield from scroll_until(page, lambda now: bool(re.search(_VARIABLE, " ".join(rest(now)))))
+    found = re.search(_VARIABLE, " ".join(rest(page)))
     assert found
     yield done(found[0])
 
