@@ -228,6 +228,8 @@ class OnlineConfig(RlConfig):
       least_episodes: groups in which fewer episodes have a reward are dropped.
       credit: "episode" divides an episode's weight among its turns; with "turn" each turn weighs the same, so
         that long episodes weigh more.
+      negative_weight: factor of negative advantages. With 0 only turns with an advantage are trained on, those
+        of episodes that went better than their group, and of rejected groups the anchor alone.
       step_bonus: added to the advantage of a turn that takes a mined decision's verified action on its page.
       mask_faults: False takes faults of browser, site, machine or judge for failures (an ablation).
       max_masked: largest share of episodes without a reward; a run with more stops.
@@ -235,6 +237,7 @@ class OnlineConfig(RlConfig):
 
     least_episodes: int = 2
     credit: Literal["episode", "turn"] = "episode"
+    negative_weight: float = 1.0
     step_bonus: float = 0.0
     mask_faults: bool = True
     max_masked: float = 0.5
@@ -243,8 +246,9 @@ class OnlineConfig(RlConfig):
         super().__post_init__()
         if self.least_episodes < 2:
             raise UserError(f"config.least_episodes is {self.least_episodes}: make it 2 or more")
-        if self.step_bonus < 0:
-            raise UserError(f"config.step_bonus is {self.step_bonus}: make it 0 or more")
+        for name in ("negative_weight", "step_bonus"):
+            if getattr(self, name) < 0:
+                raise UserError(f"config.{name} is {getattr(self, name)}: make it 0 or more")
         if not 0 <= self.max_masked <= 1:
             raise UserError(f"config.max_masked is {self.max_masked}: make it a share, 0 to 1")
         if self.max_staleness > 1:

@@ -160,6 +160,7 @@ class EpisodeGroup:
       faults: why the others have none.
       turns: a group for each prompt, of the turns with that prompt; empty if it is not trained on. In a
         rejected group without success, prompts with verified replies to the task come last.
+      left_out: the same of turns that are not trained on, because `config.negative_weight` is 0.
       fate: "accepted", the gate that rejected it, or `TOO_FEW`.
       version: of the policy.
       steps: number of steps of each episode with a reward.
@@ -174,22 +175,27 @@ class EpisodeGroup:
     version: int
     steps: tuple[int, ...] = ()
     too_long: int = 0
+    left_out: tuple[Group, ...] = ()
 
     @property
     def accepted(self) -> bool:
         return self.fate == "accepted"
 
     @property
+    def _all(self) -> tuple[Group, ...]:
+        return (*self.turns, *self.left_out)
+
+    @property
     def responses(self) -> tuple[Int32[np.ndarray, " _"], ...]:
-        return tuple(one for turn in self.turns for one in turn.responses)
+        return tuple(one for turn in self._all for one in turn.responses)
 
     @property
     def log_probs(self) -> tuple[Float32[np.ndarray, " _"], ...]:
-        return tuple(one for turn in self.turns for one in turn.log_probs)
+        return tuple(one for turn in self._all for one in turn.log_probs)
 
     @property
     def truncated(self) -> Bool[np.ndarray, " responses"]:
-        return np.concatenate([np.zeros(0, bool), *(turn.truncated for turn in self.turns)])
+        return np.concatenate([np.zeros(0, bool), *(turn.truncated for turn in self._all)])
 
     def release(self) -> None:
         for turn in self.turns:
@@ -337,10 +343,18 @@ class EpisodeRollouts(Rollouts):
             return group
         gated = gated_advantages(rewards[None], **config.gates)
         fate = next(fate for fate in FATES if getattr(gated, fate)[0])
-        turns, too_long = self._turns(scored, rewards, gated.advantages[0], fate, encoder, batch)
+        advantages = gated.advantages[0]
+        advantages = np.where(advantages < 0, config.negative_weight * advantages, advantages)
+        turns, too_long = self._turns(scored, rewards, advantages, fate, encoder, batch)
+        left_out: list[Group] = []
+        if not config.negative_weight:
+            left_out = [part for turn in turns if (part := _part(turn, turn.advantages <= 0)).responses]
+            turns = [part for turn in turns if (part := _part(turn, turn.advantages > 0)).responses]
         if fate != "accepted" and rewards.max() < config.competent_reward:
             turns += [self._target(number, fate, batch) for number in self._salvage[task_id]]
-        return dataclasses.replace(group, turns=tuple(turns), fate=fate, too_long=too_long)
+        return dataclasses.replace(
+            group, turns=tuple(turns), left_out=tuple(left_out), fate=fate, too_long=too_long
+        )
 
     def _turns(
         self,
@@ -467,6 +481,20 @@ def _set_aside(folder: Path) -> None:
     if is_first():
         number = sum(1 for _ in folder.parent.glob(f"{folder.name}-refused-*"))
         folder.rename(folder.with_name(f"{folder.name}-refused-{number + 1}"))
+
+
+def _part(group: Group, where: Bool[np.ndarray, " responses"]) -> Group:
+    """Returns a group with some of its responses."""
+    chosen = np.flatnonzero(where)
+    return dataclasses.replace(
+        group,
+        responses=tuple(group.responses[at] for at in chosen),
+        log_probs=tuple(group.log_probs[at] for at in chosen),
+        truncated=group.truncated[chosen],
+        rewards=group.rewards[chosen],
+        advantages=group.advantages[chosen],
+        weights=tuple(group.weight(at) for at in chosen),
+    )
 
 
 def _no_score(response: str, target: str) -> float:

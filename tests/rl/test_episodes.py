@@ -140,6 +140,52 @@ def test_each_prompt_of_the_episodes_is_computed_once(tmp_path, encoder, data):
     assert rows[0]["responses"][0]["field"] == "" and rows[0]["target"] == ""
 
 
+def test_failures_may_weigh_less(tmp_path, encoder, data):
+    runs = [
+        episode(encoder, 1),
+        episode(encoder, 2, success=False),
+        episode(encoder, 3, success=False, texts=(reply(DONE),)),
+    ]
+    whole = take(tmp_path / "whole", data, runs)
+    half = take(tmp_path / "half", data, runs, dataclasses.replace(CONFIG, negative_weight=0.5))
+    for one, other in zip(half.turns, whole.turns, strict=True):
+        factors = np.where(other.advantages < 0, 0.5, 1.0)
+        assert one.advantages.tolist() == (factors * other.advantages).tolist()
+    with pytest.raises(UserError, match=r"negative_weight is -1: make it 0 or more"):
+        dataclasses.replace(CONFIG, negative_weight=-1)
+
+
+def test_without_a_weight_failures_are_left_out_but_counted(tmp_path, encoder, data):
+    runs = [
+        episode(encoder, 1),
+        episode(encoder, 2, success=False),
+        episode(encoder, 3, success=False, texts=(reply(DONE),)),
+    ]
+    config = dataclasses.replace(CONFIG, negative_weight=0.0, train_groups=1, mini_batch_groups=1)
+    whole, group = (
+        take(tmp_path / name, data, runs, one) for name, one in (("whole", CONFIG), ("part", config))
+    )
+    assert [len(turn.responses) for turn in group.turns] == [1, 1]
+    assert [turn.advantages[0] for turn in group.turns] == [turn.advantages[0] for turn in whole.turns]
+    assert episode_metrics([group]) == episode_metrics([whole])
+    assert rollout_metrics([group], 0.55) == pytest.approx(rollout_metrics([whole], 0.55))
+    (batch,) = mini_batches(SampledGroups((group,), (), (group,), 1, False), config)
+    branches = [branch for tree in trees_of(batch, salvage=True) for branch in tree.made().branches]
+    # Both turns of the episode that succeeded share its weight.
+    assert [np.sum(branch.values["pg_weight"]) for branch in branches] == pytest.approx([0.5, 0.5])
+    # A turn of a failed episode that takes a verified action has an advantage.
+    bonus = take(tmp_path / "bonus", data, runs, dataclasses.replace(config, step_bonus=1.0))
+    assert [len(turn.responses) for turn in bonus.turns] == [2, 1]
+
+
+def test_without_a_weight_a_rejected_group_is_its_anchor_alone(tmp_path, encoder, data):
+    config = dataclasses.replace(CONFIG, negative_weight=0.0)
+    group = take(tmp_path, data, [episode(encoder, number, success=False) for number in (1, 2)], config)
+    assert group.fate == "unsolved" and len(group.responses) == 4
+    (anchor,) = group.turns
+    assert anchor.prompt.target == reply(CLICK) and anchor.responses == ()
+
+
 @pytest.mark.parametrize(("credit", "expected"), [("episode", [1 / 4, 1 / 2, 1 / 4]), ("turn", [1 / 3] * 3)])
 def test_an_episodes_weight_is_that_of_its_turns(tmp_path, encoder, data, credit, expected):
     runs = [episode(encoder, 1), episode(encoder, 2, success=False, texts=(reply(DONE),))]
