@@ -85,20 +85,27 @@ VARIANTS = _SIZES | {
 }
 
 
+# Pages with text fields, of whose tasks the demo's SFT policy solves some, and less than half of the time.
+ONLINE_PAGES = ("enter-password", "focus-text-2", "login-user", "use-autocomplete")
 # Online runs: what differs from the size.
 _ONLINE = {
     "demo": {
+        "pages": ONLINE_PAGES,
         # Seeds after those that SFT has seen.
         "first_seed": 16,
         "max_prompt_tokens": 1_280,
         # A group is the episodes of one task, whose turns fill an optimizer step. All of a batch that have
-        # contrast are trained on: playing is what takes time.
+        # contrast are trained on, several times: playing is what takes time.
+        "iterations": 8,
         "num_samples": 8,
         "train_groups": 16,
-        "mini_batch_groups": 2,
+        "mini_batch_groups": 1,
         "gen_batch_groups": 16,
         "max_gen_batches": 1,
         "max_salvage_groups": 4,
+        "epochs": 4,
+        # Most episodes fail, each in a way of its own: with their weight the policy forgets how to reply.
+        "negative_weight": 0.0,
         "learning_rate": 3e-3,
         "row_tokens": 2_048,
         # Held-out replies and episodes are drawn by one server.
@@ -106,7 +113,11 @@ _ONLINE = {
     },
     "smoke": {
         "pages": ("click-button", "click-option"),
+        "iterations": 2,
         "num_samples": 2,
+        # So few episodes seldom differ: rejected groups have the KL term alone.
+        "epochs": 1,
+        "negative_weight": 1.0,
         "train_groups": 2,
         "mini_batch_groups": 1,
         "gen_batch_groups": 2,
@@ -145,7 +156,7 @@ def _online_config(size: str, change: dict[str, Any]) -> ConfigDict:
     from configs import collect, serve
     from experiments.online import OnlineSettings
 
-    demo = {"pages": collect.PAGES, "play": {**collect.DEMO_EPISODES, "actor": collect.DEMO_POLICY}}
+    demo = {"play": {**collect.DEMO_EPISODES, "fleet": {"workers": 5}, "actor": collect.DEMO_POLICY}}
     smoke = {"play": {**collect.SMOKE_EPISODES, "limits": {"max_steps": 2}}}
     large = {"play": {"actor": {**collect.POLICY, "server_settings": serve.VARIANTS["8b"]}}}
     patches = {

@@ -228,8 +228,8 @@ class OnlineConfig(RlConfig):
       least_episodes: groups in which fewer episodes have a reward are dropped.
       credit: "episode" divides an episode's weight among its turns; with "turn" each turn weighs the same, so
         that long episodes weigh more.
-      negative_weight: factor of negative advantages. With 0 only turns with an advantage are trained on, those
-        of episodes that went better than their group, and of rejected groups the anchor alone.
+      negative_weight: factor of negative advantages. With 0 only turns with an advantage are trained on, of
+        episodes that went better than their group, and of rejected groups the anchor alone.
       step_bonus: added to the advantage of a turn that takes a mined decision's verified action on its page.
       mask_faults: False takes faults of browser, site, machine or judge for failures (an ablation).
       max_masked: largest share of episodes without a reward; a run with more stops.

@@ -1,12 +1,14 @@
-"""`collection.fleet.play` in which half of the episodes are sabotaged.
+"""`collection.fleet.play` in which half of the episodes are sabotaged, and half of those played again.
 
-Which ones, and how, follows from their names. Worker processes import this module as well.
+Which ones, and how, follows from their names and from how often they were played. Worker processes import
+this module as well.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ import psutil
 
 from collection.environments.base import Environment, Extractor, StepResults
 from collection.environments.miniwob import PageHandler
+from collection.fleet import play as fleet_play
 from collection.fleet.play import PlayRequest, play
 from collection.fleet.worker import Worker
 from rmsweb_jax.actions import Action
@@ -25,16 +28,18 @@ from tests.fleet.processes import kind_of
 
 # A browser that is killed, a network that is cut, and an application that is down.
 FAULTS = ("browser", "proxy", "application")
-_play, _runner, _get = Worker._play, Worker._runner, PageHandler.do_GET
+# How often the episodes of a run were played before, for its workers.
+_TIMES = "SABOTAGED_TIMES"
+_play, _runner, _get, _run_tasks = Worker._play, Worker._runner, PageHandler.do_GET, fleet_play.run_tasks
 
 
 class _State:
     fault = ""
 
 
-def fault_of(task_id: str, attempt: int) -> str:
-    """Returns what happens to an episode; "" for half of them."""
-    draw = hashlib.sha256(f"{task_id}#{attempt}".encode()).digest()
+def fault_of(task_id: str, attempt: int, times: int = 0) -> str:
+    """Returns what happens to an episode that was played `times` before; "" for half of them."""
+    draw = hashlib.sha256(f"{task_id}#{attempt}{'+' * times}".encode()).digest()
     return FAULTS[draw[1] % len(FAULTS)] if draw[0] % 2 else ""
 
 
@@ -66,8 +71,13 @@ def _kill(kind: str) -> None:
                 process.kill()
 
 
+def _run_tasks_sabotaged(*args: Any) -> Any:
+    os.environ[_TIMES] = str(int(os.environ.get(_TIMES, -1)) + 1)
+    return _run_tasks(*args)
+
+
 def _play_sabotaged(self: Worker, task: Task, attempt: int, guidance: str) -> Trajectory:
-    _State.fault = fault_of(task.task_id, attempt)
+    _State.fault = fault_of(task.task_id, attempt, int(os.environ[_TIMES]))
     if _State.fault in ("proxy", "application"):
         self._browsers.discard()  # Its cache has the pages.
     try:
@@ -90,6 +100,7 @@ def _get_sabotaged(self: PageHandler) -> None:
 
 Worker._play, Worker._runner = _play_sabotaged, _runner_sabotaged
 PageHandler.do_GET = _get_sabotaged
+fleet_play.run_tasks = _run_tasks_sabotaged
 
 if __name__ == "__main__":
     with user_errors():
