@@ -130,12 +130,14 @@ _ONLINE = {
 
 
 # What differs from an online run: the next batch is played while the policy is updated; turns that take a
-# mined decision's verified action are paid; all turns weigh the same; faults are failures.
+# mined decision's verified action are paid; all turns weigh the same; faults are failures; failures weigh
+# as much as successes.
 ONLINE_ABLATIONS = {
     "async": {"max_staleness": 1},
     "step_bonus": {"step_bonus": 0.5},
     "turn_credit": {"credit": "turn"},
     "unmasked": {"mask_faults": False},
+    "failures": {"negative_weight": 1.0},
 }
 ONLINE_VARIANTS = [
     ",".join(filter(None, (size, "online", change)))
