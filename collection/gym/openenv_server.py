@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import secrets
 from typing import Any
 
@@ -27,7 +28,7 @@ from openenv.core.env_server.types import (  # pyright: ignore[reportMissingImpo
     Observation,
     State,
 )
-from pydantic import Field
+from pydantic import ConfigDict, Field, field_validator
 
 from collection.browser.session import BrowserConfig
 from collection.environments.base import View
@@ -48,9 +49,20 @@ _APPS = flags.DEFINE_string("apps_folder", "", "Where applications are installed
 
 
 class WebAction(Action):
-    """An action of the agent."""
+    """An action of the agent.
 
-    call: str = Field(description="One call or several, a line each, such as click('3').")
+    What a model writes instead, also an object with other keys, is answered by an observation with an error:
+    harnesses take a refused message for the end of the session.
+    """
+
+    model_config = ConfigDict(extra="ignore", json_schema_extra={"required": ["call"]})
+
+    call: str = Field("", description="One call or several, a line each, such as click('3').")
+
+    @field_validator("call", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> str:
+        return value if isinstance(value, str) else json.dumps(value)
 
 
 class WebObservation(Observation):
