@@ -104,7 +104,7 @@ _ONLINE = {
         "max_gen_batches": 1,
         "max_salvage_groups": 4,
         "epochs": 4,
-        # Most episodes fail, each in a way of its own: with their weight the policy forgets how to reply.
+        # Most episodes fail, each in a way of its own.
         "negative_weight": 0.0,
         "learning_rate": 3e-3,
         "row_tokens": 2_048,
