@@ -348,8 +348,9 @@ class EpisodeRollouts(Rollouts):
         turns, too_long = self._turns(scored, rewards, advantages, fate, encoder, batch)
         left_out: list[Group] = []
         if not config.negative_weight:
-            left_out = [part for turn in turns if (part := _part(turn, turn.advantages <= 0)).responses]
-            turns = [part for turn in turns if (part := _part(turn, turn.advantages > 0)).responses]
+            parts = [(_part(turn, turn.advantages > 0), _part(turn, turn.advantages <= 0)) for turn in turns]
+            turns = [trained for trained, _ in parts if trained.responses]
+            left_out = [other for _, other in parts if other.responses]
         if fate != "accepted" and rewards.max() < config.competent_reward:
             turns += [self._target(number, fate, batch) for number in self._salvage[task_id]]
         return dataclasses.replace(
@@ -485,7 +486,7 @@ def _set_aside(folder: Path) -> None:
 
 def _part(group: Group, where: Bool[np.ndarray, " responses"]) -> Group:
     """Returns a group with some of its responses."""
-    chosen = np.flatnonzero(where)
+    chosen = np.flatnonzero(where).tolist()
     return dataclasses.replace(
         group,
         responses=tuple(group.responses[at] for at in chosen),
