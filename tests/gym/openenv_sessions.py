@@ -47,6 +47,15 @@ async def session(url: str, number: int, episodes: int) -> dict[str, Any]:
     return {"rewards": rewards, "steps": steps, "seconds": seconds, "state": state}
 
 
+async def no_calls(url: str) -> None:
+    """Checks that replies that are no calls, also objects with other keys, are steps with an error."""
+    async with GenericEnvClient(base_url=url, message_timeout_s=600.0) as client:
+        await client.reset(seed=0, task=TASK)
+        replies = ({"action": [{"done": {}}]}, {"call": {"click": 3}}, {"call": "Let me think."}, {})
+        results = [await client.step(reply) for reply in replies]
+        assert all(result.observation["error"] and not result.done for result in results), results
+
+
 async def one_too_many(url: str, sessions: int) -> str:
     """The error that the client of a session over the limit gets."""
     clients = [GenericEnvClient(base_url=url, message_timeout_s=600.0) for _ in range(sessions)]
@@ -81,6 +90,7 @@ async def lost_browser(url: str, server: int) -> dict[str, Any]:
 
 
 async def play(url: str, server: int, sessions: int, episodes: int) -> dict[str, Any]:
+    await no_calls(url)
     lost = await lost_browser(url, server)
     start = time.monotonic()
     played = await asyncio.gather(*(session(url, number, episodes) for number in range(sessions)))

@@ -23,6 +23,7 @@ from experiments.stages import Chain, Stage, run_stages
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
 from tests.proofs.async_rl import DEMO
+from tests.proofs.online_judge import measure_judge
 from tests.proofs.online_kills import measure_kills
 from tests.proofs.online_pod import (
     BROWSERS,
@@ -167,10 +168,11 @@ def measure() -> Figures:
                 )
         if chain.name != "demo":
             keep(chain.name, cpu)
-    if not (KEPT / "kills.json").exists():
-        with tempfile.TemporaryDirectory(prefix="rmsweb-jax-online-") as folder:
-            found = measure_kills(Path(folder), DEMO / "sft/export", DEMO / "mine/prompts")
-        write_atomic(KEPT / "kills.json", json.dumps(found, indent=1).encode())
+    for name, measured in (("kills", measure_kills), ("judge", measure_judge)):
+        if not (KEPT / f"{name}.json").exists():
+            with tempfile.TemporaryDirectory(prefix="rmsweb-jax-online-") as folder:
+                found = measured(Path(folder), DEMO / "sft/export", DEMO / "mine/prompts")
+            write_atomic(KEPT / f"{name}.json", json.dumps(found, indent=1).encode())
     return figures()
 
 
@@ -196,7 +198,13 @@ def figures() -> Figures:
 
     kills = _kept("kills")
     found: Figures = {"lost": kills["lost"], "doubled": kills["doubled"], "kills": kills}
-    found |= {"seeds": both, "planned": len(PLANNED), "goal": GOAL, "held_pages": list(HELD)}
+    found |= {
+        "judge": _kept("judge"),
+        "seeds": both,
+        "planned": len(PLANNED),
+        "goal": GOAL,
+        "held_pages": list(HELD),
+    }
     for where, names in (("", played), ("held_pages_", held)):
         base = solved(sft, names)
         found[f"{where}sft"] = interval(base)
@@ -247,9 +255,15 @@ def _mean_of(page: str, runs: Sequence[dict[str, Any]]) -> float:
     return 100 * float(np.mean(solved))
 
 
-def _curve(runs: Sequence[dict[str, Any]]) -> list[float]:
-    """Means over runs, by iteration."""
-    return np.mean([run["curve"] for run in runs], axis=0).round(3).tolist()
+def _curve(runs: Sequence[dict[str, Any]]) -> list[list[float]]:
+    """Mean, lowest and highest seed at `ITERATIONS` places of a training, by iteration."""
+    curves = np.asarray([run["curve"] for run in runs])
+    curves = curves[:, np.linspace(0, curves.shape[1] - 1, ITERATIONS).round().astype(int)]
+    return np.stack([curves.mean(0), curves.min(0), curves.max(0)], 1).round(3).tolist()
+
+
+def _between(mean: float, low: float, high: float) -> str:
+    return f"{mean:.2f}" if low == high else f"{mean:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _noise(figures: Figures) -> tuple[float, float] | None:
@@ -271,7 +285,7 @@ def _points(one: dict[str, float], sign: bool = False) -> str:
 
 
 def claims(figures: Figures) -> list[Claim]:
-    kills = figures["kills"]
+    kills, judge = figures["kills"], figures["judge"]
     gain, over = figures["online_minus_sft"], figures["online_minus_offline"]
     return [
         Claim(
@@ -313,6 +327,12 @@ def claims(figures: Figures) -> list[Claim]:
             len(figures["seeds"]) == figures["planned"],
         ),
         *_faulty_claims(figures),
+        Claim(
+            "a judge that is silent at every second call: episodes without a verdict are masked, no others",
+            f"{judge['ended'] - judge['judged']} of {judge['ended']} that ended have no verdict, "
+            f"{judge['masked']} masked, {judge['scored']} of {judge['episodes']} with a reward",
+            0 < judge["masked"] == judge["ended"] - judge["judged"] == judge["episodes"] - judge["scored"],
+        ),
     ]
 
 
@@ -356,8 +376,9 @@ def tables(figures: Figures) -> str:
         (page if page in PLAYED else f"{page} (not played)", *(f"{value:.0f}" for value in values))
         for page, values in figures["pages"].items()
     ]
-    curves = [(arm, *figures[f"{arm}_curve"][:ITERATIONS]) for arm in ARMS]
-    curves += [(arm, *one["curve"]) for arm, one in figures["faulty"].items()]
+    curves = {arm: figures[f"{arm}_curve"] for arm in ARMS}
+    curves |= {arm: one["curve"] for arm, one in figures["faulty"].items()}
+    rewards = [(arm, *(_between(*point) for point in curve)) for arm, curve in curves.items()]
     return "\n\n".join(
         (
             table(
@@ -371,8 +392,9 @@ def tables(figures: Figures) -> str:
             table(("arm", "tokens", "episodes", "masked", "steps", "seconds", "waits"), work),
             *_faulty(figures),
             _throughput(figures),
-            "Mean training reward by iteration: of episodes online, of replies to mined prompts offline.",
-            table(("arm", *map(str, range(1, ITERATIONS + 1))), curves),
+            "Mean training reward by iteration, lowest and highest seed: of episodes online, of replies to "
+            f"mined prompts offline (there at {ITERATIONS} of {OFFLINE_ITERATIONS} iterations).",
+            table(("arm", *map(str, range(1, ITERATIONS + 1))), rewards),
         )
     )
 
@@ -442,7 +464,8 @@ passes at 1e-3 instead of the demo's one at 3e-4, by the reward of held-out prom
 *Sabotaged* is the online run with half of its episodes sabotaged, by their names: the browser is killed when
 it first acts, the network's proxy before the start page, or the application does not answer. Masked episodes
 are played again, twice at most, and half of these are sabotaged again. *Unmasked* is the same with
-`config.mask_faults=False`: faults are failures, and nothing is played again.
+`config.mask_faults=False`: faults are failures, and nothing is played again. A silent judge is measured by an
+iteration on live pages, with the SFT policy.
 
 A smaller run is killed (SIGKILL to its first process) after an episode, after an iteration, or at any time,
 and started again by the same command; its episodes, rewards and weights are compared with an unbroken one's.
