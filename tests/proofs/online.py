@@ -55,8 +55,7 @@ _FAULTY = {
 }
 PLAYED, HELD = ONLINE_PAGES, tuple(page for page in PAGES if page not in ONLINE_PAGES)
 ITERATIONS = 8
-# With these the teacher and the SFT policy play as many episodes for the offline arm as the online one plays,
-# and both arms sample about as many tokens.
+# With these the teacher and the SFT policy play as many episodes for the offline arm as the online one plays.
 OFFLINE_SEEDS, OFFLINE_ITERATIONS = 70, 20
 # Better than the demo's single epoch at 3e-4 by the reward of held-out prompts.
 _OFFLINE = ("--config.epochs=4", "--config.learning_rate=1e-3")
@@ -451,10 +450,10 @@ Both arms start from the demo's SFT policy. *Online* is `configs/rl.py:online,as
 episodes of each task of {len(PLAYED)} pages, from seed {FIRST_SEED} on, and learns from how they end;
 {ITERATIONS} iterations are {ITERATIONS * 128:,} episodes. *Offline* is the demo's RL stage with
 {OFFLINE_ITERATIONS} iterations, on prompts that are mined from about as many episodes, of the teacher and of
-the SFT policy, at {OFFLINE_SEEDS} seeds of the same pages. The two sample about as many tokens, and pass over
-them four times. All policies then play 10 held-out seeds of all {len(PAGES)} pages twice. Intervals of 95 %
-resample trainings and tasks. The teacher is simulated, and the policy has 2.4 million parameters: the figures
-say whether the machinery learns, not what an 8B policy gains.
+the SFT policy, at {OFFLINE_SEEDS} seeds of the same pages. Both pass four times over what they sample, of
+which offline has half as many tokens again. All policies then play 10 held-out seeds of all {len(PAGES)}
+pages twice. Intervals of 95 % resample trainings and tasks. The teacher is simulated, and the policy has 2.4
+million parameters: the figures say whether the machinery learns, not what an 8B policy gains.
 
 Pages and settings were chosen in trials with another seed. The pages are those with text fields, of whose
 tasks the SFT policy solves some, and less than half of the time. In a trial with eight pages the rewards had
