@@ -60,6 +60,12 @@ def episode(encoder, attempt=1, success=True, texts=TWO_STEPS, **changes):
     return played.model_copy(update=update | changes)
 
 
+def three_episodes(encoder):
+    """A success, a failure with the same steps, and one that ends at once."""
+    short = episode(encoder, 3, success=False, texts=(reply(DONE),))
+    return [episode(encoder, 1), episode(encoder, 2, success=False), short]
+
+
 class Source:
     """Has the same data set for all tasks, and keeps the calls."""
 
@@ -118,11 +124,7 @@ def change_last(trajectory, **changes):
 
 
 def test_each_prompt_of_the_episodes_is_computed_once(tmp_path, encoder, data):
-    runs = [
-        episode(encoder, 1),
-        episode(encoder, 2, success=False),
-        episode(encoder, 3, success=False, texts=(reply(DONE),)),
-    ]
+    runs = three_episodes(encoder)
     group = take(tmp_path, data, runs)
     assert group.fate == "accepted" and group.rewards.tolist() == [1.0, 0.0, 0.0]
     first, second = group.turns
@@ -141,11 +143,7 @@ def test_each_prompt_of_the_episodes_is_computed_once(tmp_path, encoder, data):
 
 
 def test_failures_may_weigh_less(tmp_path, encoder, data):
-    runs = [
-        episode(encoder, 1),
-        episode(encoder, 2, success=False),
-        episode(encoder, 3, success=False, texts=(reply(DONE),)),
-    ]
+    runs = three_episodes(encoder)
     whole = take(tmp_path / "whole", data, runs)
     half = take(tmp_path / "half", data, runs, dataclasses.replace(CONFIG, negative_weight=0.5))
     for one, other in zip(half.turns, whole.turns, strict=True):
@@ -156,11 +154,7 @@ def test_failures_may_weigh_less(tmp_path, encoder, data):
 
 
 def test_without_a_weight_failures_are_left_out_but_counted(tmp_path, encoder, data):
-    runs = [
-        episode(encoder, 1),
-        episode(encoder, 2, success=False),
-        episode(encoder, 3, success=False, texts=(reply(DONE),)),
-    ]
+    runs = three_episodes(encoder)
     config = dataclasses.replace(CONFIG, negative_weight=0.0, train_groups=1, mini_batch_groups=1)
     whole, group = (
         take(tmp_path / name, data, runs, one) for name, one in (("whole", CONFIG), ("part", config))
@@ -199,11 +193,7 @@ def test_an_episodes_weight_is_that_of_its_turns(tmp_path, encoder, data, credit
 
 
 def test_the_verified_action_of_a_mined_decision_has_a_bonus(tmp_path, encoder, data):
-    runs = [
-        episode(encoder, 1),
-        episode(encoder, 2, success=False),
-        episode(encoder, 3, success=False, texts=(reply(DONE),)),
-    ]
+    runs = three_episodes(encoder)
     without = take(tmp_path / "without", data, runs)
     group = take(tmp_path / "with", data, runs, dataclasses.replace(CONFIG, step_bonus=0.25))
     bonuses = [
