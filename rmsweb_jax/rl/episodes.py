@@ -182,20 +182,20 @@ class EpisodeGroup:
         return self.fate == "accepted"
 
     @property
-    def _all(self) -> tuple[Group, ...]:
+    def _all_turns(self) -> tuple[Group, ...]:
         return (*self.turns, *self.left_out)
 
     @property
     def responses(self) -> tuple[Int32[np.ndarray, " _"], ...]:
-        return tuple(one for turn in self._all for one in turn.responses)
+        return tuple(response for turn in self._all_turns for response in turn.responses)
 
     @property
     def log_probs(self) -> tuple[Float32[np.ndarray, " _"], ...]:
-        return tuple(one for turn in self._all for one in turn.log_probs)
+        return tuple(values for turn in self._all_turns for values in turn.log_probs)
 
     @property
     def truncated(self) -> Bool[np.ndarray, " responses"]:
-        return np.concatenate([np.zeros(0, bool), *(turn.truncated for turn in self._all)])
+        return np.concatenate([np.zeros(0, bool), *(turn.truncated for turn in self._all_turns)])
 
     def release(self) -> None:
         for turn in self.turns:
@@ -348,9 +348,9 @@ class EpisodeRollouts(Rollouts):
         turns, too_long = self._turns(scored, rewards, advantages, fate, encoder, batch)
         left_out: list[Group] = []
         if not config.negative_weight:
-            parts = [(_part(turn, turn.advantages > 0), _part(turn, turn.advantages <= 0)) for turn in turns]
-            turns = [trained for trained, _ in parts if trained.responses]
-            left_out = [other for _, other in parts if other.responses]
+            left_out = [_select(turn, turn.advantages <= 0) for turn in turns]
+            turns = [_select(turn, turn.advantages > 0) for turn in turns]
+            turns, left_out = ([turn for turn in some if turn.responses] for some in (turns, left_out))
         if fate != "accepted" and rewards.max() < config.competent_reward:
             turns += [self._target(number, fate, batch) for number in self._salvage[task_id]]
         return dataclasses.replace(
@@ -484,7 +484,7 @@ def _set_aside(folder: Path) -> None:
         folder.rename(folder.with_name(f"{folder.name}-refused-{number + 1}"))
 
 
-def _part(group: Group, where: Bool[np.ndarray, " responses"]) -> Group:
+def _select(group: Group, where: Bool[np.ndarray, " responses"]) -> Group:
     """Returns a group with some of its responses."""
     chosen = np.flatnonzero(where).tolist()
     return dataclasses.replace(

@@ -322,8 +322,9 @@ def claims(figures: Figures) -> list[Claim]:
         Claim("no process is left", str(kills["processes_left"]), not kills["processes_left"]),
         Claim(
             "trainings that were planned are there",
-            f"{len(figures['seeds'])} of {figures['planned']} seeds",
-            len(figures["seeds"]) == figures["planned"],
+            f"{len(figures['seeds'])} of {figures['planned']} seeds, "
+            f"{len(figures['faulty'])} of {len(FAULTY)} with faults",
+            len(figures["seeds"]) == figures["planned"] and len(figures["faulty"]) == len(FAULTY),
         ),
         *_faulty_claims(figures),
         Claim(
