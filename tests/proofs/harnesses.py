@@ -1,6 +1,6 @@
-"""Episodes that other projects' harnesses play at our OpenEnv server. Needs Python 3.12; 15 minutes.
+"""Episodes that other projects' harnesses play at our OpenEnv server. 15 minutes, after the demo.
 
-Each harness is installed into an environment of its own in build/, and so is OpenEnv's server.
+Needs Python 3.12; harnesses and OpenEnv's server are installed into environments of their own in build/.
 """
 
 from __future__ import annotations
@@ -20,14 +20,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from collection.fleet.policy_server import serve_actor
+from collection.llm.config import ActorConfig
+from configs.serve import DEMO as SERVED
 from tests.gym.openenv_calls import OTHER, TASK
 from tests.gym.oracle_endpoint import OracleHandler
 from tests.proofs import openenv
+from tests.proofs.async_rl import DEMO
 from tests.proofs.result import ROOT, Claim, Figures, Proof, main, table
 
 VERIFIERS, UV, TRL = "verifiers[openenv]==0.4.0", "uv==0.13.9", "trl==1.16.0"
 PYTHON = "python3.12"
 EPISODES, TRL_EPISODES = 10, 4
+POLICY = str(DEMO / "sft/export")
+# A harness gives the whole conversation, which grows by an observation with each step.
+PROMPT_TOKENS = 16_384
 
 
 def install(name: str, python: str, packages: Sequence[str]) -> Path:
@@ -55,13 +62,22 @@ def oracle() -> Iterator[str]:
         server.shutdown()
 
 
-def verifiers(url: str, endpoint: str, folder: Path) -> dict[str, Any]:
-    """Plays episodes by verifiers' evaluation; returns their rewards and errors."""
+@contextlib.contextmanager
+def policy(folder: Path) -> Iterator[str]:
+    """Serves the demo's SFT policy."""
+    settings = {**SERVED, "prompt_tokens": PROMPT_TOKENS, "max_images": 0}
+    actor = ActorConfig(kind="policy", model=POLICY, server_settings=settings).resolve()
+    with serve_actor(actor, folder) as served:
+        yield served.base_url
+
+
+def verifiers(url: str, endpoint: str, model: str, folder: Path) -> dict[str, Any]:
+    """Plays episodes by verifiers' evaluation; returns what is known of them."""
     programs = install("verifiers", PYTHON, [VERIFIERS, UV])
     seeds = range(EPISODES // 2)
     resets = ", ".join(f'{{seed = {seed}, task = "{(TASK, OTHER)[seed % 2]}"}}' for seed in seeds)
     settings = f"""\
-model = "oracle"
+model = "{model}"
 num_rollouts = 2
 max_concurrent = 4
 push = false
@@ -92,6 +108,7 @@ id = "null"
     return {
         "episodes": len(rows),
         "solved": sum(_rewards(row) == [1.0] for row in rows),
+        "unsolved": sum(_rewards(row) == [0.0] for row in rows),
         "errors": sum(bool(row["errors"]) for row in rows),
         "seconds": seconds,
     }
@@ -118,22 +135,31 @@ def measure() -> Figures:
     with (
         tempfile.TemporaryDirectory(prefix="rmsweb-harnesses-") as folder,
         openenv.serving(server, "--text_only") as (url, _),
-        oracle() as endpoint,
     ):
         make = functools.partial(tempfile.mkdtemp, dir=folder)
-        played = verifiers(url, endpoint, Path(make()))
+        with oracle() as endpoint:
+            played = verifiers(url, endpoint, "oracle", Path(make()))
+        with policy(Path(make())) as endpoint:
+            ours = verifiers(url, endpoint, POLICY, Path(make()))
         trained = trl(url, Path(make()))
-    return {"verifiers": played, "trl": trained}
+    return {"verifiers": played, "policy": ours, "trl": trained}
 
 
 def claims(figures: Figures) -> list[Claim]:
-    played, trained = figures["verifiers"], figures["trl"]
+    played, ours, trained = figures["verifiers"], figures["policy"], figures["trl"]
+    rewarded = ours["solved"] + ours["unsolved"]
     seeds = {row["seed"] for row in trained["episodes"]}
     return [
         Claim(
             f"verifiers plays {EPISODES} episodes, each solved and paid 1",
             f"{played['solved']} of {played['episodes']}, {played['errors']} errors",
             played["solved"] == played["episodes"] == EPISODES and not played["errors"],
+        ),
+        Claim(
+            f"verifiers plays {EPISODES} episodes with the demo's SFT policy, behind our server",
+            f"{rewarded} of {ours['episodes']} with a reward, {ours['solved']} solved, "
+            f"{ours['errors']} errors",
+            rewarded == ours["episodes"] == EPISODES and not ours["errors"],
         ),
         Claim(
             f"TRL's trainer plays {TRL_EPISODES} episodes and takes their rewards",
@@ -145,17 +171,23 @@ def claims(figures: Figures) -> list[Claim]:
 
 def tables(figures: Figures) -> str:
     rows = [
-        (VERIFIERS, figures["verifiers"]["episodes"], f"{figures['verifiers']['seconds']:.0f}"),
-        (TRL, len(figures["trl"]["episodes"]), f"{figures['trl']['seconds']:.0f}"),
+        (VERIFIERS, "an endpoint that solves", figures["verifiers"]),
+        (VERIFIERS, "the demo's SFT policy", figures["policy"]),
+        (TRL, "random weights", {**figures["trl"], "episodes": len(figures["trl"]["episodes"])}),
     ]
-    return table(("harness", "episodes", "seconds"), rows)
+    return table(
+        ("harness", "model", "episodes", "seconds"),
+        [(harness, model, one["episodes"], f"{one['seconds']:.0f}") for harness, model, one in rows],
+    )
 
 
 ABOUT = """\
 `collection.gym.openenv_server --text_only` serves two MiniWoB++ tasks. verifiers evaluates on them by its own
-`openenv` task set; the model is an endpoint that solves the tasks, with calls that it reads off the
-observations. TRL's GRPO trainer plays them by `environment_factory`, with a policy of random weights: it
-calls no tool, so that its rewards are 0.
+`openenv` task set. The model is an endpoint that solves the tasks, with calls that it reads off the
+observations, and then the demo's SFT policy behind our own server. That policy has learned another prompt and
+another format of replies: each reply is answered by an observation with an error. TRL's GRPO trainer plays
+the tasks by `environment_factory`, with a policy of random weights: it calls no tool, so that its rewards are
+0.
 """
 PROOF = Proof("Other harnesses", ABOUT, measure, claims, tables, browser=True)
 
