@@ -1,13 +1,15 @@
 """BrowserGym's side of the comparison; runs in the environment that BrowserGym is installed in.
 
-Reads one order a line, `{"page": ..., "seed": ..., "rounds": ..., "delay": ...}`, and answers each with one
-line of seconds: `{"reset": ..., "noop": [...], "click": [...], "type": [...]}`.
+Reads one order a line, and answers each with one line. `{"page": ..., "seed": ..., "rounds": ...,
+"delay": ...}` gives seconds: `{"reset": ..., "noop": [...], "click": [...], "type": [...]}`. `{"page": ...,
+"seeds": ...}` plays whole episodes, and gives their rewards, steps and seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import time
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import browsergym.miniwob  # noqa: F401  # pyright: ignore[reportMissingImports]  # Registers the tasks.
 import gymnasium  # pyright: ignore[reportMissingImports]
 from browsergym.utils.obs import flatten_axtree_to_str  # pyright: ignore[reportMissingImports]
+from playwright.sync_api import TimeoutError  # pyright: ignore[reportMissingImports]
 
 _FIELD = "() => document.querySelector('#area input, #area textarea').getAttribute('bid')"
 
@@ -47,6 +50,60 @@ def play(order: dict[str, Any]) -> dict[str, Any]:
         env.close()
 
 
+def play_episodes(order: dict[str, Any]) -> dict[str, Any]:
+    """Plays each seed twice, by calls that solve the task and by `send_msg_to_user` alone, without a delay.
+
+    The first is played once before, and not counted. Those that BrowserGym gives up are counted.
+    """
+    page, seeds = order["page"], order["seeds"]
+    name = f"browsergym/miniwob.{page}"
+    env = gymnasium.make(name, pre_observation_delay=0.0, disable_env_checker=True)
+    rewards: dict[str, list[float]] = {"oracle": [], "null": []}
+    steps = given_up = 0
+    try:
+        with contextlib.suppress(TimeoutError):
+            _episode(env, page, seeds[0], True)
+        start = time.perf_counter()
+        for seed in seeds:
+            for policy, found in rewards.items():
+                try:
+                    reward, done = _episode(env, page, seed, policy == "oracle")
+                except TimeoutError:
+                    given_up += 1
+                    continue
+                found.append(reward)
+                steps += done
+        seconds = time.perf_counter() - start
+        return {"rewards": rewards, "steps": steps, "seconds": seconds, "given_up": given_up}
+    finally:
+        env.close()
+
+
+def _episode(env: Any, page: str, seed: int, solve: bool) -> tuple[float, int]:
+    """Plays an episode; returns its reward and its steps."""
+    observation, _ = env.reset(seed=seed)
+    _read(observation)
+    calls = ["send_msg_to_user('done')"]
+    if solve:
+        (text,) = re.findall(r'"([^"]*)"', observation["goal"])
+        buttons = "Array.from(document.querySelectorAll('#area button'))"
+        if page == "click-button":
+            find = f"() => {buttons}.find(one => one.textContent == {json.dumps(text)}).getAttribute('bid')"
+            calls = [f"click('{env.unwrapped.page.evaluate(find)}')"]
+        else:
+            field = env.unwrapped.page.evaluate(_FIELD)
+            button = env.unwrapped.page.evaluate(f"() => {buttons}[0].getAttribute('bid')")
+            calls = [f"fill('{field}', {text!r})", f"click('{button}')"]
+    reward, steps = 0.0, 0
+    for call in calls:
+        observation, reward, ended, _, _ = env.step(call)
+        _read(observation)
+        steps += 1
+        if ended:
+            break
+    return float(reward), steps
+
+
 def _read(observation: dict[str, Any]) -> str:
     """Returns the page text that BrowserGym shows to its agents."""
     return flatten_axtree_to_str(observation["axtree_object"])
@@ -56,7 +113,8 @@ def main() -> None:
     answers = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         for line in sys.stdin:
-            answers.write(json.dumps(play(json.loads(line))) + "\n")
+            order = json.loads(line)
+            answers.write(json.dumps(play_episodes(order) if "seeds" in order else play(order)) + "\n")
             answers.flush()
 
 

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class BrowserGym:
             "MINIWOB_URL": f"{root}/miniwob/",
             "PLAYWRIGHT_BROWSERS_PATH": str((FOLDER / "browsers").resolve()),
         }
-        self._log = (FOLDER / "peer.log").open("w", encoding="utf-8")
+        self._log = (FOLDER / "peer.log").open("a", encoding="utf-8")
         self._process = subprocess.Popen(
             [FOLDER / "bin/python", Path(__file__).with_name("browsergym_peer.py")],
             env=environment,
@@ -53,13 +54,23 @@ class BrowserGym:
         Raises:
           SystemExit: the peer has ended.
         """
+        return self._ask({"page": page, "seed": seed, "rounds": rounds, "delay": delay})
+
+    def play_episodes(self, page: str, seeds: Sequence[int]) -> dict[str, Any]:
+        """Rewards, steps and seconds of whole episodes; see `browsergym_peer.play_episodes`.
+
+        Raises:
+          SystemExit: the peer has ended.
+        """
+        return self._ask({"page": page, "seeds": list(seeds)})
+
+    def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin and self._process.stdout
-        order = {"page": page, "seed": seed, "rounds": rounds, "delay": delay}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
-            sys.exit(f"error: BrowserGym ended at {page}; see {FOLDER / 'peer.log'}")
+            sys.exit(f"error: BrowserGym ended at {order}; see {FOLDER / 'peer.log'}")
         return json.loads(answer)
 
 
