@@ -212,7 +212,8 @@ implemented by it: the rewards below stand for that.
 
 BrowserGym ({", ".join(PACKAGES[:2])}) plays as many episodes of the same pages in the same Chromium: each
 session in a process of its own, with one of the pages, without a server between, without its delay of 0.5 s,
-in a smaller window. It gives an episode up if its page has not loaded within 5 s.
+in a smaller window. It gives an episode up if its page has not loaded within 5 s, and an action fails after
+0.5 s: under the load of all sessions some do, and their tasks are not solved.
 """
 PROOF = Proof("OpenEnv", ABOUT, measure, claims, tables, browser=True)
 
