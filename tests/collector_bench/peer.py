@@ -20,16 +20,22 @@ _DONE = FOLDER / ".installed"
 
 
 class BrowserGym:
-    """The peer's process; used with `with`. `root` is where MiniWoB++ is served."""
+    """The peer's process; used with `with`.
 
-    def __init__(self, root: str) -> None:
+    Args:
+      root: where MiniWoB++ is served.
+      number: of this process among those that run at once, for its log.
+    """
+
+    def __init__(self, root: str, number: int = 0) -> None:
         _install()
         environment = {
             **os.environ,
             "MINIWOB_URL": f"{root}/miniwob/",
             "PLAYWRIGHT_BROWSERS_PATH": str((FOLDER / "browsers").resolve()),
         }
-        self._log = (FOLDER / "peer.log").open("a", encoding="utf-8")
+        self._log_path = FOLDER / f"peer-{number}.log"
+        self._log = self._log_path.open("w", encoding="utf-8")
         self._process = subprocess.Popen(
             [FOLDER / "bin/python", Path(__file__).with_name("browsergym_peer.py")],
             env=environment,
@@ -45,7 +51,10 @@ class BrowserGym:
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin
         self._process.stdin.close()
-        self._process.wait(30)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
         self._log.close()
 
     def play(self, page: str, seed: int, rounds: int, delay: float) -> dict[str, Any]:
@@ -57,7 +66,7 @@ class BrowserGym:
         return self._ask({"page": page, "seed": seed, "rounds": rounds, "delay": delay})
 
     def play_episodes(self, page: str, seeds: Sequence[int]) -> dict[str, Any]:
-        """Rewards, steps and seconds of whole episodes; see `browsergym_peer.play_episodes`.
+        """Rewards, steps, failed steps and seconds of whole episodes; see `browsergym_peer.play_episodes`.
 
         Raises:
           SystemExit: the peer has ended.
@@ -70,7 +79,7 @@ class BrowserGym:
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
-            sys.exit(f"error: BrowserGym ended at {order}; see {FOLDER / 'peer.log'}")
+            sys.exit(f"error: BrowserGym ended at {order}; see {self._log_path}")
         return json.loads(answer)
 
 

@@ -58,8 +58,10 @@ def oracle() -> Iterator[str]:
     """Serves the endpoint that solves the tasks."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), OracleHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.shutdown()
 
 
 @contextlib.contextmanager
@@ -72,7 +74,7 @@ def policy(folder: Path) -> Iterator[str]:
 
 
 def verifiers(url: str, endpoint: str, model: str, folder: Path) -> dict[str, Any]:
-    """Plays episodes by verifiers' evaluation; returns what is known of them."""
+    """Plays episodes by verifiers' evaluation; returns how many were solved or ended with an error."""
     programs = install("verifiers", PYTHON, [VERIFIERS, UV])
     seeds = range(EPISODES // 2)
     resets = ", ".join(f'{{seed = {seed}, task = "{(TASK, OTHER)[seed % 2]}"}}' for seed in seeds)
@@ -86,7 +88,7 @@ output_dir = "{folder}"
 name = "run"
 [client]
 base_url = "{endpoint}"
-api_key_var = "ORACLE_KEY"
+api_key_var = "ENDPOINT_KEY"
 [env.taskset]
 id = "openenv"
 base_url = "{url}"
@@ -100,7 +102,7 @@ id = "null"
     command = [str(programs / "vf-eval"), "@", str(folder / "eval.toml"), "--no-rich"]
     start = time.monotonic()
     # Its log names its rollouts; it may use no account.
-    environment = {**os.environ, "ORACLE_KEY": "none", "PATH": f"{programs}:{os.environ['PATH']}"}
+    environment = {**os.environ, "ENDPOINT_KEY": "none", "PATH": f"{programs}:{os.environ['PATH']}"}
     subprocess.run(command, cwd=folder, env=environment, check=True)
     seconds = time.monotonic() - start
     (traces,) = folder.rglob("traces.jsonl")
@@ -185,9 +187,9 @@ ABOUT = """\
 `collection.gym.openenv_server --text_only` serves two MiniWoB++ tasks. verifiers evaluates on them by its own
 `openenv` task set. The model is an endpoint that solves the tasks, with calls that it reads off the
 observations, and then the demo's SFT policy behind our own server. That policy has learned another prompt and
-another format of replies: each reply is answered by an observation with an error. TRL's GRPO trainer plays
-the tasks by `environment_factory`, with a policy of random weights: it calls no tool, so that its rewards are
-0.
+another format of replies: what is shown is that none of them ends a session, not that it can play. TRL's GRPO
+trainer plays the tasks by `environment_factory`, with a policy of random weights: it calls no tool, so that
+its rewards are 0.
 """
 PROOF = Proof("Other harnesses", ABOUT, measure, claims, tables, browser=True)
 

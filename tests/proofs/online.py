@@ -348,7 +348,7 @@ def _faulty_claims(figures: Figures) -> Iterator[Claim]:
         )
     if "unmasked" in rewards:
         yield Claim(
-            "faults taken for failures: it is below",
+            "faults taken for failures: the mean training reward is below that of clean seeds",
             f"{rewards['unmasked']:.3f}; clean {clean}",
             rewards["unmasked"] < noise[0] if noise else None,
         )
@@ -464,8 +464,9 @@ passes at 1e-3 instead of the demo's one at 3e-4, by the reward of held-out prom
 *Sabotaged* is the online run with half of its episodes sabotaged, by their names: the browser is killed when
 it first acts, the network's proxy before the start page, or the application does not answer. Masked episodes
 are played again, twice at most, and half of these are sabotaged again. *Unmasked* is the same with
-`config.mask_faults=False`: faults are failures, and nothing is played again. A silent judge is measured by an
-iteration on live pages, with the SFT policy.
+`config.mask_faults=False`: faults are failures, and nothing is played again. Half of its episodes count as 0,
+which halves the reward whatever is learned; held-out pass@1 says more, of one seed. A silent judge is
+measured by an iteration on live pages, with the SFT policy.
 
 A smaller run is killed (SIGKILL to its first process) after an episode, after an iteration, or at any time,
 and started again by the same command; its episodes, rewards and weights are compared with an unbroken one's.
