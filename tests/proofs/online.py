@@ -470,6 +470,9 @@ measured by an iteration on live pages, with the SFT policy.
 
 A smaller run is killed (SIGKILL to its first process) after an episode, after an iteration, or at any time,
 and started again by the same command; its episodes, rewards and weights are compared with an unbroken one's.
+
+Trainings that were measured before are kept in docs/results/online: date and time below are those of the last
+measurement.
 """
 PROOF = Proof(
     "Online and offline reinforcement learning",
