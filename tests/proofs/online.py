@@ -465,14 +465,14 @@ passes at 1e-3 instead of the demo's one at 3e-4, by the reward of held-out prom
 it first acts, the network's proxy before the start page, or the application does not answer. Masked episodes
 are played again, twice at most, and half of these are sabotaged again. *Unmasked* is the same with
 `config.mask_faults=False`: faults are failures, and nothing is played again. Half of its episodes count as 0,
-which halves the reward whatever is learned; held-out pass@1 says more, of one seed. A silent judge is
-measured by an iteration on live pages, with the SFT policy.
+so its reward halves whatever the policy learns. Held-out pass@1 says more, and is of one seed. A silent judge
+is measured by an iteration on live pages, with the SFT policy.
 
 A smaller run is killed (SIGKILL to its first process) after an episode, after an iteration, or at any time,
 and started again by the same command; its episodes, rewards and weights are compared with an unbroken one's.
 
-Trainings that were measured before are kept in docs/results/online: date and time below are those of the last
-measurement.
+The proof keeps each training in docs/results/online and does not repeat it. The date below is that of the
+last measurement.
 """
 PROOF = Proof(
     "Online and offline reinforcement learning",
