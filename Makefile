@@ -70,10 +70,12 @@ base: $(VENV)/.demo chromium
 proofs: $(VENV)/.dev
 	@$(BIN)/python -m tests.proofs.index --list
 
-# Measures a proof whose code has changed (FORCE=1: any), and writes docs/results/NAME.json and NAME.md.
+# Measures a proof whose code has changed (FORCE=1: any), and writes docs/results/NAME.json and NAME.md. A proof that
+# is a package prints its pages and writes nothing; MODULES="browser driver" runs only these of its modules.
 proof-%: $(VENV)/.dev
-	@test -f tests/proofs/$(subst -,_,$*).py || { echo "error: no proof $*: see make proofs" >&2; exit 1; }
-	@$(BIN)/python -m tests.proofs.$(subst -,_,$*)
+	@ls tests/proofs/$(subst -,_,$*).py tests/proofs/$(subst -,_,$*)/__main__.py 2>/dev/null | grep -q . || \
+	  { echo "error: no proof $*: see make proofs" >&2; exit 1; }
+	@$(BIN)/python -m tests.proofs.$(subst -,_,$*) $(MODULES)
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info .pytest_cache .ruff_cache

@@ -56,8 +56,16 @@ def listed() -> str:
         path = RESULTS / f"{name}.json"
         stored = json.loads(path.read_bytes()).get("digest") if path.exists() else None
         state = "not measured" if not path.exists() else "fresh" if stored == digest(name) else "stale"
-        lines.append(f"proof-{name.replace('_', '-'):<18} {state:<13} {summary}")
+        lines.append(_line(name, state, summary))
+    for path in sorted(Path(__file__).parent.glob("*/__main__.py")):
+        package = ast.parse(path.with_name("__init__.py").read_text(encoding="utf-8"))
+        summary = (ast.get_docstring(package) or "").partition("\n")[0]
+        lines.append(_line(path.parent.name, "prints only", summary))
     return "\n".join(lines)
+
+
+def _line(name: str, state: str, summary: str) -> str:
+    return f"proof-{name.replace('_', '-'):<18} {state:<13} {summary}"
 
 
 def main() -> None:
