@@ -9,16 +9,17 @@ import pathlib
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 import urllib3.exceptions
 from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.remote_connection import ChromeRemoteConnection
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.proxy import Proxy, ProxyType
 from selenium.webdriver.remote.client_config import ClientConfig
-from selenium.webdriver.remote.file_detector import LocalFileDetector
+from selenium.webdriver.remote.file_detector import LocalFileDetector, UselessFileDetector
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from collection.browser.config import DESKTOP, BrowserConfig, first_line
@@ -68,6 +69,10 @@ _PREFERENCES = {
 }
 # The driver keeps its own time limits; it hangs if it has not answered this long after them.
 _DRIVER_GRACE_S = 5.0
+# The driver says which port it has. It takes one that is free for IPv6, and ends if IPv4 has that in use.
+_PORT = re.compile(r"started successfully on port (\d+)\.")
+_PORT_TAKEN = "port not available"
+_PORT_TRIES, _PORT_S, _PORT_POLL_S = 10, 60.0, 0.01
 _LAUNCHER = pathlib.Path(__file__).with_name("chromium.sh")
 # The browser gets no other variables: the collector's environment contains API keys and secrets.
 _INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_", "TZ", "LD_", "FONTCONFIG_", "XDG_", "DISPLAY", "DBUS_")
@@ -91,7 +96,8 @@ class DriverProcess:
     def __init__(self, config: BrowserConfig, guard_flags: Sequence[str]) -> None:
         self.profile = self._temporary = ""
         self._display: VirtualDisplay | None = None
-        self._service: Service | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
         self._grid_url = config.grid_url
         options = _options(config, guard_flags)
         try:
@@ -112,8 +118,7 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        process = getattr(self._service, "process", None)
-        return 0 if process is None else process.pid
+        return 0 if self._process is None else self._process.pid
 
     @property
     def downloads(self) -> pathlib.Path | None:
@@ -123,7 +128,7 @@ class DriverProcess:
     @property
     def ports(self) -> tuple[int, ...]:
         """Ports of the local driver and of the local browser's DevTools; none on a grid."""
-        return () if self._service is None else (self._service.port, urlsplit(self.devtools_url).port or 0)
+        return () if self._process is None else (self._port, urlsplit(self.devtools_url).port or 0)
 
     @functools.cached_property
     def devtools_url(self) -> str:
@@ -152,13 +157,12 @@ class DriverProcess:
 
     def end(self) -> None:
         """Kills all processes of a local browser and removes its files; ends a grid's session."""
-        if self._service is None and "driver" in vars(self):
+        if self._process is None and "driver" in vars(self):
             with contextlib.suppress(WebDriverException, urllib3.exceptions.HTTPError, OSError):
                 self.driver.quit()
-        process = getattr(self._service, "process", None)
-        if process is not None:
-            kill_session(process.pid)
-            process.wait()
+        if self._process is not None:
+            kill_session(self._process.pid)
+            self._process.wait()
         if self._display is not None:
             self._display.close()
             self._display = None
@@ -198,21 +202,54 @@ class DriverProcess:
             "RMSWEB_CHROMIUM": chromium,
             OWNER: f"{owner_mark()}:{self.profile}",
         }
-        # In a session of its own, our signals do not reach the browser, and all its processes can be found.
+        self._start_driver(chromedriver, environment)
+        # The environment's proxy does not lead back to this machine.
+        direct = Proxy(raw={"proxyType": ProxyType.DIRECT})
+        client = ClientConfig(f"http://127.0.0.1:{self._port}", proxy=direct)
+        connection = ChromeRemoteConnection(client.remote_server_addr, client_config=client)
+        driver = webdriver.Remote(connection, options=options)
+        driver.file_detector = UselessFileDetector()
+        # Without a timeout, a hanging driver would block the episode for ever.
+        client.timeout = _command_timeout(config)
+        return driver
+
+    def _start_driver(self, chromedriver: str, environment: Mapping[str, str]) -> None:
+        """Starts the driver on a port that it chooses itself.
+
+        A free port that is chosen here could be another driver's by the time that this one starts, and the
+        session would be made there.
+        """
 
         def before_exec() -> None:
             # Without permission, preferences and the guard's own checks still apply.
             expose_policy()
             die_with_parent()
 
-        start = {"start_new_session": True, "preexec_fn": before_exec}
-        self._service = Service(chromedriver, env=environment, popen_kw=start)
-        # The environment's proxy does not lead back to this machine. `Chrome` takes no ClientConfig yet.
-        options.ignore_local_proxy_environment_variables()
-        driver = webdriver.Chrome(options=options, service=self._service)
-        # Without a timeout, a hanging driver would block the episode for ever.
-        driver.command_executor.client_config.timeout = _command_timeout(config)  # type: ignore[union-attr]
-        return driver
+        log = pathlib.Path(self.profile, "driver.log")
+        deadline = time.monotonic() + _PORT_S
+        for _ in range(_PORT_TRIES):
+            with log.open("wb") as output:
+                # In a session of its own, our signals do not reach the browser, and all its processes can be
+                # found.
+                self._process = subprocess.Popen(
+                    (chromedriver, "--port=0"),
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    preexec_fn=before_exec,
+                )
+            while self._process.poll() is None and time.monotonic() < deadline:
+                text = log.read_text(errors="replace")
+                if found := _PORT.search(text):
+                    self._port = int(found[1])
+                    return
+                time.sleep(_PORT_POLL_S)
+            text = log.read_text(errors="replace")
+            if _PORT_TAKEN not in text:
+                break
+        raise WebDriverException(f"the driver did not start: {' '.join(text.split())[-150:] or 'no output'}")
 
 
 def find_programs(config: BrowserConfig) -> tuple[str, str]:

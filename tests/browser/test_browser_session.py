@@ -13,10 +13,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import psutil
 import pytest
+from selenium.webdriver.common import utils
 
 from collection.browser import driver, processes
 from collection.browser.devtools_connection import DevToolsConnection
@@ -155,6 +157,27 @@ def test_a_reused_process_id_marks_an_orphan(folder: str, monkeypatch: pytest.Mo
         assert os.path.exists(f"{folder}/{processes.PREFIX}of-somebody-else")
 
 
+def test_two_browsers_that_start_at_once_have_sessions_of_their_own_drivers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = utils.free_port()
+    # Selenium's choice, which two processes can make at the same moment.
+    monkeypatch.setattr(utils, "free_port", lambda: port)
+    with Browser(SMALL) as one, Browser(SMALL) as two:
+        for browser in (one, two):
+            driver_id = browser.process_ids[0]
+            assert psutil.Process(browser.driver.capabilities["goog:processID"]).ppid() == driver_id
+
+
+def test_a_driver_whose_port_is_in_use_is_started_again(folder: str) -> None:
+    program, tried = Path(folder, "chromedriver"), Path(folder, "tried")
+    first = f"touch {tried}; echo 'IPv4 port not available. Exiting...'; exit 1"
+    program.write_text(f'#!/bin/sh\n[ -e {tried} ] || {{ {first}; }}\nexec chromedriver "$@"\n')
+    program.chmod(0o700)
+    with Browser(dataclasses.replace(SMALL, chromedriver=str(program))) as browser:
+        assert browser.script("return 6 * 7") == 42
+
+
 def test_missing_programs_are_reported_in_one_line() -> None:
     with pytest.raises(UserError, match=r"^/nowhere/chromium not found; install chromium"):
         Browser(BrowserConfig(chromium="/nowhere/chromium"))
@@ -163,7 +186,9 @@ def test_missing_programs_are_reported_in_one_line() -> None:
 def test_a_wrong_driver_program_is_reported_in_one_line_and_leaves_no_profile() -> None:
     mine = f"{tempfile.gettempdir()}/rmsweb.{os.getpid()}-*"
     before = set(glob.glob(mine))
-    with pytest.raises(UserError, match="no browser session from /bin/false"):
+    with pytest.raises(
+        UserError, match="no browser session from /bin/false: the driver did not start: no output"
+    ):
         Browser(BrowserConfig(chromedriver="/bin/false"))
     assert set(glob.glob(mine)) == before
 
