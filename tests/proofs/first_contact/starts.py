@@ -15,7 +15,7 @@ _PATIENCE_S = 600.0
 
 
 def main() -> str:
-    """Returns how many sessions belong to the driver that their process started, and the others."""
+    """Starts browsers; prints and returns the page."""
     spawn = multiprocessing.get_context("spawn")
     together, answers = spawn.Barrier(PROCESSES), spawn.Queue()
     processes = [spawn.Process(target=_start_browsers, args=(together, answers)) for _ in range(PROCESSES)]
@@ -25,8 +25,12 @@ def main() -> str:
     for process in processes:
         process.join()
     strangers = [problem for problem in found if problem]
-    assert not strangers, strangers
-    return f"{len(found)} starts from {PROCESSES} processes: {len(found)} sessions of the own driver"
+    own = len(found) - len(strangers)
+    counts = f"{PROCESSES} processes, {len(found)} starts: {own} sessions of the own driver"
+    page = f"# Starts of browsers\n\n{counts}\n"
+    print(page + "".join(f"\n- {problem}" for problem in strangers))
+    assert not strangers, f"{len(strangers)} of {len(found)} sessions are not the own driver's"
+    return page
 
 
 def _start_browsers(together: Barrier, answers: multiprocessing.Queue[str]) -> None:
