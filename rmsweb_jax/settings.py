@@ -10,10 +10,12 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import difflib
+import functools
+import math
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ml_collections import ConfigDict
 
@@ -42,6 +44,48 @@ def safe(default: Any) -> Any:
 def internal(default: Any) -> Any:
     """Declares a field that only code sets, which is not a key of the settings."""
     return dataclasses.field(default_factory=lambda: default, metadata={"internal": True})
+
+
+class Range(NamedTuple):
+    """The numbers that a setting may be, in the words of pydantic's `Field`; NaN is in no range."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    def __contains__(self, value: object) -> bool:
+        assert isinstance(value, (int, float))
+        return (
+            not math.isnan(value)
+            and (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+        )
+
+    def __str__(self) -> str:
+        if self == Range(ge=self.ge):
+            return f"{self.ge:g} or more"
+        words = ("at least", "more than", "at most", "less than")
+        return " and ".join(
+            f"{word} {bound:g}" for word, bound in zip(words, self, strict=True) if bound is not None
+        )
+
+
+def check_ranges(settings: Any, ranges: Mapping[str, Range]) -> None:
+    """Refuses numbers out of range.
+
+    Args:
+      ranges: by dotted names of settings.
+
+    Raises:
+      UserError: naming the first one.
+    """
+    for name, allowed in ranges.items():
+        value = functools.reduce(getattr, name.split("."), settings)
+        if value not in allowed:
+            raise UserError(f"config.{name} is {value}: make it {allowed}")
 
 
 def to_config_dict(settings: Any) -> ConfigDict:
@@ -221,4 +265,6 @@ def _read(type_: Any, value: Any, default: Any, where: str, complete: bool) -> A
         return float(value)
     elif type_ in _TYPE_NAMES and type(value) is not type_:
         raise UserError(f"{where} is {value!r}: give {_TYPE_NAMES[type_]}")
+    elif type_ is float and not math.isfinite(value):
+        raise UserError(f"{where} is {value}: give a finite number")
     return value

@@ -11,25 +11,50 @@ from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.settings import required, safe
-from rmsweb_jax.training.config import ComputeConfig
+from rmsweb_jax.settings import Range, check_ranges, required, safe
+from rmsweb_jax.training.config import TRAINING_RANGES, ComputeConfig
 
-# Smallest value of each setting. Two samples, because the std gate divides by one less than their number.
-_LEAST = {
-    "num_samples": 2,
-    "iterations": 1,
-    "train_groups": 1,
-    "mini_batch_groups": 1,
-    "gen_batch_groups": 1,
-    "max_gen_batches": 1,
-    "rollout_lanes": 0,
-    "row_tokens": 1,
-    "row_multiple": 1,
-    "max_staleness": 0,
-    "epochs": 1,
-    "logged_groups": 0,
-    "eval_every": 1,
-    "checkpoint_every": 1,
+_RANGES = {
+    **TRAINING_RANGES,
+    # The std gate divides by one less than their number.
+    "num_samples": Range(ge=2),
+    # Greedy samples are all alike, and no group of them has a contrast. Servers take 5 at most.
+    "temperature": Range(gt=0, le=5),
+    # The largest deviation of two rewards in [0, 1] is 0.71.
+    "min_std": Range(ge=0, le=0.7),
+    "competent_reward": Range(gt=0, le=1),
+    # A ratio is never below 0.
+    "objective.clip_low": Range(ge=0, lt=1),
+    "objective.clip_high": Range(ge=0),
+    # 1 would bound the loss of tokens whose probability has not changed.
+    "objective.dual_clip": Range(gt=1),
+    "objective.kl_coef": Range(ge=0),
+    "objective.salvage_weight": Range(ge=0),
+    # Below 1 it would be a factor of tokens of the policy itself.
+    "objective.importance_cap": Range(ge=1),
+    "held_out": Range(ge=0, lt=1),
+    "iterations": Range(ge=1),
+    "train_groups": Range(ge=1),
+    "mini_batch_groups": Range(ge=1),
+    "gen_batch_groups": Range(ge=1),
+    "max_gen_batches": Range(ge=1),
+    "max_salvage_groups": Range(ge=0),
+    "max_prompt_tokens": Range(ge=1),
+    "max_response_tokens": Range(ge=1),
+    "max_staleness": Range(ge=0),
+    "rollout_lanes": Range(ge=0),
+    "logged_groups": Range(ge=0),
+    "eval_every": Range(ge=1),
+    "endpoint.concurrency": Range(ge=1),
+    "endpoint.retries": Range(ge=0),
+    "endpoint.timeout_s": Range(gt=0),
+    "endpoint.max_gap": Range(gt=0),
+}
+_ONLINE_RANGES = {
+    "least_episodes": Range(ge=2),
+    "negative_weight": Range(ge=0),
+    "step_bonus": Range(ge=0),
+    "max_masked": Range(ge=0, le=1),
 }
 
 
@@ -64,10 +89,10 @@ class EndpointConfig:
     max_gap: float = 0.05
 
     def check(self) -> None:
-        """Checks the values; not done on creation, because most runs have no endpoint.
+        """Checks the texts; not done on creation, because most runs have no endpoint.
 
         Raises:
-          UserError: a value is missing or out of range.
+          UserError: a text is missing or cannot be used.
         """
         if not self.base_url.startswith(("http://", "https://")):
             raise UserError(
@@ -81,13 +106,6 @@ class EndpointConfig:
                 "config.endpoint.adapter_folder is empty: give a folder that the server sees under the same "
                 "path"
             )
-        for name, least in (("concurrency", 1), ("retries", 0)):
-            if getattr(self, name) < least:
-                value = getattr(self, name)
-                raise UserError(f"config.endpoint.{name} is {value}: make it {least} or more")
-        for name in ("timeout_s", "max_gap"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"config.endpoint.{name} is {getattr(self, name)}: make it more than 0")
 
     @property
     def root(self) -> str:
@@ -110,7 +128,9 @@ class RlConfig(ComputeConfig):
       max_pixels: limit for resized screenshots.
       held_out: share of the tasks (by hash) whose prompts are only evaluated on.
       iterations: rounds of sampling and updating.
-      train_groups, mini_batch_groups: accepted groups per iteration and per optimizer step.
+      train_groups: accepted groups of an iteration.
+      mini_batch_groups, mini_batch_of: groups of an optimizer step. "accepted" counts the accepted ones, and
+        spreads the salvaged ones over their steps; "all" counts both, so that salvaged ones make more steps.
       epochs: passes over the groups of an iteration; the ratio is that to the policy before the first.
       gen_batch_groups, max_gen_batches: groups of a generation batch, and largest number of batches in an
         iteration.
@@ -150,6 +170,7 @@ class RlConfig(ComputeConfig):
     # The appendix' train batch and mini-batch, generation batches and their limit, and cap on salvage groups.
     train_groups: int = 64
     mini_batch_groups: int = 16
+    mini_batch_of: Literal["accepted", "all"] = "accepted"
     gen_batch_groups: int = 64
     max_gen_batches: int = 16
     max_salvage_groups: int = 64
@@ -183,16 +204,12 @@ class RlConfig(ComputeConfig):
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise UserError(f"config.{name} is {getattr(self, name)!r}: use one of {', '.join(known)}")
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise UserError(f"config.{name} is {getattr(self, name)}: make it {least} or more")
+        check_ranges(self, _RANGES)
         if self.train_groups % self.mini_batch_groups:
             raise UserError(
                 f"config.train_groups is {self.train_groups}: make it a multiple of "
                 f"config.mini_batch_groups ({self.mini_batch_groups})"
             )
-        if not 0 <= self.held_out < 1:
-            raise UserError(f"config.held_out is {self.held_out}: make it at least 0 and less than 1")
         if self.rollout_engine == "endpoint":
             self.endpoint.check()
 
@@ -244,13 +261,7 @@ class OnlineConfig(RlConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.least_episodes < 2:
-            raise UserError(f"config.least_episodes is {self.least_episodes}: make it 2 or more")
-        for name in ("negative_weight", "step_bonus"):
-            if getattr(self, name) < 0:
-                raise UserError(f"config.{name} is {getattr(self, name)}: make it 0 or more")
-        if not 0 <= self.max_masked <= 1:
-            raise UserError(f"config.max_masked is {self.max_masked}: make it a share, 0 to 1")
+        check_ranges(self, _ONLINE_RANGES)
         if self.max_staleness > 1:
             raise UserError(
                 f"config.max_staleness is {self.max_staleness}: online runs play one batch ahead at most, "

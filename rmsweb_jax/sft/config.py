@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from rmsweb_jax.data.sources import Workers
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.lora import LoRAConfig
-from rmsweb_jax.settings import required, safe
-from rmsweb_jax.training.config import ComputeConfig
+from rmsweb_jax.settings import Range, check_ranges, required, safe
+from rmsweb_jax.training.config import TRAINING_RANGES, ComputeConfig
 
+_RANGES = {
+    **TRAINING_RANGES,
+    "warmup_ratio": Range(ge=0, lt=1),
+    "max_length": Range(ge=1),
+    "batch_size": Range(ge=1),
+    "eval.share": Range(ge=0, lt=1),
+    **{f"eval.{name}": Range(ge=1) for name in ("every", "tokens", "replies", "max_reply_tokens", "rows")},
+    "profile.first_step": Range(ge=0),
+    "profile.num_steps": Range(ge=0),
+}
 # Metrics that may choose the best checkpoint; True where a higher value is better.
 BEST = {
     "eval/loss": False,
@@ -45,8 +54,6 @@ class EvalConfig:
     best: str = "eval/action_accuracy"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share < 1:
-            raise UserError(f"config.eval.share is {self.share}: give a share of the tasks from 0 to below 1")
         if self.best not in BEST:
             raise UserError(f"config.eval.best is {self.best!r}: use one of {', '.join(BEST)}")
 
@@ -118,27 +125,10 @@ class SftConfig(ComputeConfig):
     wandb_project: str = safe("")
 
     def __post_init__(self) -> None:
+        check_ranges(self, _RANGES)
         if self.quantize != "none" and self.trainable == "all":
             raise UserError(
                 f"config.quantize={self.quantize} is for a frozen base: use config.trainable=lora with it"
             )
         if self.export == "best" and not self.eval.share:
             raise UserError("config.export=best needs held-out tasks: raise config.eval.share")
-        check_counts("", self, _COUNTS)
-        check_counts("eval.", self.eval, _EVAL_COUNTS)
-
-
-def check_counts(prefix: str, settings: Any, names: Sequence[str]) -> None:
-    """Refuses numbers below 1.
-
-    Raises:
-      UserError: naming the first of them.
-    """
-    for name in names:
-        value = getattr(settings, name)
-        if value < 1:
-            raise UserError(f"config.{prefix}{name} is {value}: make it 1 or more")
-
-
-_EVAL_COUNTS = ("every", "tokens", "replies", "max_reply_tokens", "rows")
-_COUNTS = ("epochs", "batch_size", "row_tokens", "row_multiple", "checkpoint_every", "checkpoints_kept")

@@ -5,8 +5,24 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from rmsweb_jax.settings import safe
+from rmsweb_jax.settings import Range, safe
 from rmsweb_jax.training.mesh import MeshConfig
+
+# Settings that both stages have.
+TRAINING_RANGES = {
+    # AdamW moves a weight by about its rate: at 1 nothing is left of the model. 0 measures without training.
+    "learning_rate": Range(ge=0, lt=1),
+    "weight_decay": Range(ge=0, le=1),
+    "clip_norm": Range(gt=0),
+    "epochs": Range(ge=1),
+    "seed": Range(ge=0),
+    "max_pixels": Range(ge=1),
+    "row_tokens": Range(ge=1),
+    "row_multiple": Range(ge=1),
+    "attention_block": Range(ge=0),
+    "checkpoint_every": Range(ge=1),
+    "checkpoints_kept": Range(ge=1),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

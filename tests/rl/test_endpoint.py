@@ -30,11 +30,6 @@ def test_the_version_may_be_given(url):
         ("base_url", "127.0.0.1:8000"),
         ("model", ""),
         ("adapter_folder", ""),
-        ("concurrency", 0),
-        ("retries", -1),
-        ("timeout_s", 0.0),
-        ("max_gap", 0.0),
-        ("max_gap", float("nan")),
     ],
 )
 def test_bad_settings_are_one_line(key, value):

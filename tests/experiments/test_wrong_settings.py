@@ -1,0 +1,111 @@
+"""Wrong settings of both training stages, through the scripts themselves."""
+
+import contextlib
+import io
+import runpy
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from rmsweb_jax.errors import STOP_SIGNALS
+from rmsweb_jax.records.staging import CONFIG
+from tests.compilations import compilations
+
+OBJECTIVE = [
+    ("temperature", "0", "more than 0 and at most 5"),
+    ("temperature", "-1", "more than 0 and at most 5"),
+    ("temperature", "1000", "more than 0 and at most 5"),
+    ("min_std", "-1", "at least 0 and at most 0.7"),
+    ("min_std", "2", "at least 0 and at most 0.7"),
+    ("competent_reward", "0", "more than 0 and at most 1"),
+    ("competent_reward", "1.5", "more than 0 and at most 1"),
+    ("objective.clip_low", "-0.1", "at least 0 and less than 1"),
+    ("objective.clip_low", "2", "at least 0 and less than 1"),
+    ("objective.clip_high", "-0.1", "0 or more"),
+    ("objective.dual_clip", "1", "more than 1"),
+    ("objective.kl_coef", "-1", "0 or more"),
+    ("objective.salvage_weight", "-0.1", "0 or more"),
+    ("objective.importance_cap", "0", "1 or more"),
+    ("max_salvage_groups", "-1", "0 or more"),
+    ("max_response_tokens", "0", "1 or more"),
+    ("num_samples", "1", "2 or more"),
+    ("train_groups", "0", "1 or more"),
+    ("endpoint.concurrency", "0", "1 or more"),
+    ("endpoint.retries", "-1", "0 or more"),
+    ("endpoint.timeout_s", "0", "more than 0"),
+    ("endpoint.max_gap", "0", "more than 0"),
+]
+BOTH = [
+    ("learning_rate", "-1e-3", "at least 0 and less than 1"),
+    ("learning_rate", "1e30", "at least 0 and less than 1"),
+    ("weight_decay", "-0.01", "at least 0 and at most 1"),
+    ("clip_norm", "0", "more than 0"),
+    ("epochs", "0", "1 or more"),
+    ("checkpoints_kept", "0", "1 or more"),
+]
+SFT = [
+    ("warmup_ratio", "1.5", "at least 0 and less than 1"),
+    ("eval.share", "1", "at least 0 and less than 1"),
+    ("batch_size", "0", "1 or more"),
+    ("eval.rows", "0", "1 or more"),
+]
+RL_NUMBERS = ["temperature", "min_std", "objective.clip_high", "objective.kl_coef"]
+NUMBERS = ["learning_rate", "lora.alpha"]
+CASES = [
+    *(("train_rl", key, value, f"make it {allowed}") for key, value, allowed in OBJECTIVE + BOTH),
+    *(("train_sft", key, value, f"make it {allowed}") for key, value, allowed in BOTH + SFT),
+    *(
+        (script, key, value, "give a finite number")
+        for script, keys in (("train_rl", RL_NUMBERS + NUMBERS), ("train_sft", NUMBERS))
+        for key in keys
+        for value in ("nan", "inf")
+    ),
+]
+COMMANDS = {
+    "train_rl": ("--config=configs/rl.py:smoke", "--config.prompts=nowhere", "--config.model=nowhere"),
+    "train_sft": ("--config=configs/sft.py:smoke", "--config.corpus=nowhere"),
+}
+
+
+@contextlib.contextmanager
+def own_process() -> Iterator[None]:
+    """A script defines flags and handles signals, once for its process."""
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for name in [
+            name for name in flags.FLAGS if name.split(".")[0] in ("config", "workdir", "distributed")
+        ]:
+            delattr(flags.FLAGS, name)
+        flags.FLAGS.unparse_flags()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def refusal(script: str, key: str, value: str, workdir: Path) -> tuple[object, list[str], list[str]]:
+    """Runs a script with a wrong setting; returns its exit code, its lines, and what was compiled."""
+    argv, errors = sys.argv, io.StringIO()
+    sys.argv = [script, *COMMANDS[script], f"--config.{key}={value}", f"--workdir={workdir}"]
+    try:
+        with own_process(), compilations() as compiled, contextlib.redirect_stderr(errors):
+            runpy.run_module(f"experiments.{script}", run_name="__main__")
+    except SystemExit as ended:
+        return ended.code, errors.getvalue().splitlines(), compiled
+    finally:
+        sys.argv = argv
+    return 0, errors.getvalue().splitlines(), compiled
+
+
+@pytest.mark.parametrize(("script", "key", "value", "what"), CASES)
+def test_a_wrong_setting_is_refused_before_anything_is_compiled(script, key, value, what, tmp_path):
+    code, (line,), compiled = refusal(script, key, value, tmp_path / "run")
+    assert code == 2 and compiled == []
+    given = float(value) if "." in value or "e" in value else value
+    assert line.startswith(f"error: config.{key} is {given}") and line.endswith(f": {what}")
+    # The setting may be corrected in the same workdir.
+    assert not (tmp_path / "run" / CONFIG).exists()
