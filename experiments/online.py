@@ -171,6 +171,9 @@ class FleetEpisodes:
         self._tasks, self._folder, self._replays = tasks, folder, replays
         self._settings = to_config_dict(play).to_dict()
 
+    def task_ids(self, first: int, count: int) -> list[str]:
+        return [task.task_id for task in self._tasks[range(first, first + count)]]
+
     def begun(self, first: int) -> Begun | None:
         # Names of data sets that were set aside end with a number of their own.
         folders = [one for one in self._folder.glob(f"{first:06d}-*") if "-refused-" not in one.name]

@@ -170,7 +170,15 @@ def rl_programs(
     """
     run = abstract_run(config, mesh, settings, settings.lora)
     options = compiler_options(mesh.devices.flat[0], settings.compiler_options)
-    steps = rl_steps(run.graphdef, run.state, run.optimizer, settings.objective, mesh, options)
+    steps = rl_steps(
+        run.graphdef,
+        run.state,
+        run.optimizer,
+        settings.objective,
+        mesh,
+        options,
+        temperature=settings.temperature,
+    )
     batch, total = abstract_batch(run, shape, RL_VALUES), _accumulated(run, steps)
     flops = training_flops(config, work, run.adapters, settings.remat)
     train = run.everywhere(jax.ShapeDtypeStruct((), jnp.bool_))

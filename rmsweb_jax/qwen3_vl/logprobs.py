@@ -35,7 +35,7 @@ def score_tokens(
     tokens: Int32[Array, "rows targets"],
     count: Int32[jax.Array, ""] | None = None,
     *,
-    temperature: float = 1.0,
+    temperature: float | Float32[jax.Array, "rows targets"] = 1.0,
     max_logits: int = MAX_LOGITS,
 ) -> TokenScores:
     """Scores tokens by the hidden states that predict them.
@@ -47,7 +47,7 @@ def score_tokens(
       hidden: state before each token, which in a tree is not always that of the token's neighbour.
       count: tokens of a row that need a score, from the first; the chunks after them cost nothing. By default
         all.
-      temperature: temperature of the softmax.
+      temperature: temperature of the softmax, one for all tokens or one for each.
       max_logits: most logits of a device that are in memory at once.
     """
     head = model.head()
@@ -58,29 +58,33 @@ def score_tokens(
     chunk = max(1, min(_CHUNK, length, max_logits // (local_rows * model.config.text.vocab_size)))
     chunks = -(-length // chunk)
 
-    def score(part: tuple[jax.Array, jax.Array]) -> TokenScores:
-        hidden, tokens = part
-        logits = head(hidden) / temperature
+    def score(part: tuple[jax.Array, ...]) -> TokenScores:
+        hidden, tokens, *own = part
+        logits = head(hidden) / (own[0][..., None] if own else temperature)
         # The picked logit minus the log-sum-exp, without a softmax over the vocabulary in memory.
         picked = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
         return TokenScores(picked - jax.nn.logsumexp(logits, axis=-1), jnp.argmax(logits, axis=-1) == tokens)
 
-    def skip(part: tuple[jax.Array, jax.Array]) -> TokenScores:
+    def skip(part: tuple[jax.Array, ...]) -> TokenScores:
         shape = part[1].shape
         return TokenScores(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool))
 
     # Checkpointed: otherwise the backward pass would keep the logits of all chunks.
     @jax.checkpoint
-    def step(part: tuple[jax.Array, jax.Array, jax.Array]) -> TokenScores:
-        number, hidden, tokens = part
+    def step(part: tuple[jax.Array, tuple[jax.Array, ...]]) -> TokenScores:
+        number, scored = part
         if count is None:
-            return score((hidden, tokens))
-        return jax.lax.cond(number * chunk < count, score, skip, (hidden, tokens))
+            return score(scored)
+        return jax.lax.cond(number * chunk < count, score, skip, scored)
 
-    def cut(x: jax.Array) -> jax.Array:
+    def cut(x: jax.Array, fill: float = 0) -> jax.Array:
         """Reshapes [rows, targets, ...] to [chunks, rows, chunk, ...]."""
-        x = jnp.pad(x, ((0, 0), (0, chunks * chunk - length), *[(0, 0)] * (x.ndim - 2)))
+        padding = ((0, 0), (0, chunks * chunk - length), *[(0, 0)] * (x.ndim - 2))
+        x = jnp.pad(x, padding, constant_values=fill)
         return jnp.moveaxis(x.reshape(rows, chunks, chunk, *x.shape[2:]), 1, 0)
 
-    scored = jax.lax.map(step, (jnp.arange(chunks), cut(hidden), cut(tokens)))
+    parts = [cut(hidden), cut(tokens)]
+    if isinstance(temperature, jax.Array):
+        parts.append(cut(temperature, fill=1))
+    scored = jax.lax.map(step, (jnp.arange(chunks), tuple(parts)))
     return TokenScores(*(jnp.moveaxis(part, 0, 1).reshape(rows, -1)[:, :length] for part in scored))

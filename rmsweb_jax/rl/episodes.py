@@ -78,6 +78,10 @@ class Begun(NamedTuple):
 class EpisodeSource(Protocol):
     """What plays episodes, on any browsers."""
 
+    def task_ids(self, first: int, count: int) -> list[str]:
+        """Returns the ids of the tasks `first` to `first + count - 1` of the run's order."""
+        ...
+
     def begin(self, first: int, count: int, samples: int, policy: str) -> Playing:
         """Begins `samples` episodes of each of the tasks `first` to `first + count - 1` of the run's order.
 
@@ -496,6 +500,29 @@ def _select(group: Group, where: Bool[np.ndarray, " responses"]) -> Group:
         advantages=group.advantages[chosen],
         weights=tuple(group.weight(at) for at in chosen),
     )
+
+
+def count_targets(source: EpisodeSource, data: RlData, config: OnlineConfig) -> dict[str, int]:
+    """Counts the tasks that a run plays at least, and those with a verified reply in `config.prompts`.
+
+    Raises:
+      UserError: none has one, and the settings ask for the anchor or the step bonus, which need them.
+    """
+    tasks = source.task_ids(0, config.iterations * config.gen_batch_groups)
+    known = {data.sizes[number].task_id for number in data.train}
+    count = sum(task_id in known for task_id in tasks)
+    line = f"{count} of the {len(tasks)} tasks that are played have a verified reply in {config.prompts}"
+    if count:
+        logging.info("%s", line)
+    else:
+        needs = {"objective.salvage_weight": config.objective.salvage_weight, "step_bonus": config.step_bonus}
+        if wanted := [f"config.{name}={value:g}" for name, value in needs.items() if value]:
+            raise UserError(
+                f"{line}, without which {' and '.join(wanted)} can do nothing: set it to 0, or give "
+                "config.prompts mined from these tasks"
+            )
+        logging.warning("%s: the salvage anchor cannot act", line)
+    return {"tasks": len(tasks), "tasks_with_targets": count}
 
 
 def _no_score(response: str, target: str) -> float:

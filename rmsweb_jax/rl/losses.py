@@ -307,6 +307,7 @@ def gated_advantages(
       competence_gate: False accepts every group that passes the std gate (DAPO); `solved` and `unsolved`
         still use the competent reward.
     """
+    assert np.isfinite(rewards).all()
     apart = rewards - rewards.mean(1, keepdims=True)
     std = rewards.std(1, ddof=1)
     contrast, competent = std >= min_std * (1 - ROUNDING), rewards.max(1) >= competent_reward

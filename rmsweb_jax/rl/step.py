@@ -30,12 +30,22 @@ from rmsweb_jax.training.performance import mfu
 from rmsweb_jax.training.step import DropoutKey, LogProbs, LossAndSums, Steps, TrainState, make_steps
 
 
-def scored_log_probs(model: Qwen3VL, batch: Batch, max_logits: int = MAX_LOGITS) -> LogProbs:
-    """Computes the log-probabilities of the scored tokens."""
+def scored_log_probs(
+    model: Qwen3VL, batch: Batch, max_logits: int = MAX_LOGITS, *, temperature: float = 1.0
+) -> LogProbs:
+    """Computes the log-probabilities of the scored tokens.
+
+    Args:
+      temperature: that of sampling: ratio, KL term and importance weights compare the distribution that was
+        drawn from. Tokens of the salvage anchor are scored at 1.
+    """
     # Only scored states are projected to the vocabulary, since prompts are most of every row.
     scored = batch.scored
     hidden = jnp.take_along_axis(model(batch.inputs), jnp.asarray(scored.index)[..., None], axis=1)
-    return score_tokens(model, hidden, scored.tokens, scored.count, max_logits=max_logits).log_probs
+    # The anchor is the cross-entropy of a reply that nobody drew, as in SFT.
+    each = 1.0 if temperature == 1 else jnp.where(scored.values["salvage_weight"] > 0, 1.0, temperature)
+    scores = score_tokens(model, hidden, scored.tokens, scored.count, temperature=each, max_logits=max_logits)
+    return scores.log_probs
 
 
 def rl_steps(
@@ -46,17 +56,19 @@ def rl_steps(
     mesh: Mesh,
     options: Mapping[str, Any] | None = None,
     *,
+    temperature: float = 1.0,
     off_policy: bool = False,
 ) -> Steps:
     """Makes the programs of Salvage-DS, see `training.step.make_steps`.
 
     Args:
+      temperature: see `scored_log_probs`.
       off_policy: see `salvage_ds_objective`.
     """
 
     def loss(params: Any, frozen: Any, batch: Batch, key: DropoutKey) -> LossAndSums:
         tokens = TokenBatch(**{name: batch.scored.values[name] for name in TokenBatch.__dataclass_fields__})
-        log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), batch)
+        log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), batch, temperature=temperature)
         sums = salvage_ds_objective(log_probs, tokens, objective, off_policy=off_policy)
         return sums.loss, (sums, log_probs)
 
@@ -90,11 +102,14 @@ class Updated:
       responses: every retained response with its log-probabilities, on every process.
       metrics: means over the steps that were not skipped, the numbers of these and of skipped ones, the
         largest number of steps that were skipped in a row, speed.
+      finite: the new policy's log-probabilities of a micro-batch are numbers; weights that are too large give
+        none, although they were made of finite gradients.
     """
 
     state: TrainState
     responses: tuple[ScoredResponse, ...]
     metrics: dict[str, float]
+    finite: bool = True
 
 
 class Prepared(NamedTuple):
@@ -148,8 +163,13 @@ def update_policy(
             total = steps.add(total, state.params, frozen, _with_log_probs(one, mesh))
         state, metrics = steps.update(state, total)
         measured.append(metrics)
+    finite = jnp.asarray(True)
+    if prepared:
+        batch = on_mesh(prepared[-1][-1].micro.batch, mesh)
+        finite = jnp.isfinite(steps.log_probs(state.params, frozen, batch)).all()
     # The only wait for the device: until here everything was dispatched.
-    rows = [{name: float(value) for name, value in row.items()} for row in jax.device_get(measured)]
+    measured, is_finite = jax.device_get((measured, finite))
+    rows = [{name: float(value) for name, value in row.items()} for row in measured]
     # NaN of a skipped step would hide the others in the means.
     good = [row for row in rows if not row["skipped_in_a_row"]]
     metrics = {name: float(np.mean([row[name] for row in good])) for name in (good[0] if good else {})}
@@ -158,7 +178,7 @@ def update_policy(
     metrics["skipped_in_a_row"] = max((row["skipped_in_a_row"] for row in rows), default=0.0)
     useful = useful_work([tree.size for own in trees for tree in own])
     metrics |= _speed(useful, executed, config, state.params, time.monotonic() - start, mesh, epochs)
-    return Updated(state, _scored(batches, prepared, version), metrics)
+    return Updated(state, _scored(batches, prepared, version), metrics, bool(is_finite))
 
 
 def _prepare(

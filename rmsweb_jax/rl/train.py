@@ -24,7 +24,7 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.memory import fit_memory
 from rmsweb_jax.decoding.sizes import device_memory, sizes_for
 from rmsweb_jax.decoding.weights import choose_layout
-from rmsweb_jax.errors import StoppedError
+from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
@@ -38,7 +38,13 @@ from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.rl.batching import empty_batch, rl_packer
 from rmsweb_jax.rl.config import OnlineConfig, RlConfig
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups, dynamic_sampling, mini_batches
-from rmsweb_jax.rl.episodes import EpisodeGroup, EpisodeRollouts, EpisodeSource, episode_metrics
+from rmsweb_jax.rl.episodes import (
+    EpisodeGroup,
+    EpisodeRollouts,
+    EpisodeSource,
+    count_targets,
+    episode_metrics,
+)
 from rmsweb_jax.rl.metrics import (
     check_gap,
     dynamic_sampling_metrics,
@@ -84,7 +90,8 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
 
     Raises:
       UserError: the prompts or the model cannot be used, too many steps in a row were not finite (the state
-        is saved), or an endpoint failed.
+        is saved), an update made weights that give no log-probabilities (the iteration is not saved), or an
+        endpoint failed.
       StoppedError: a signal asked the run to stop; everything is saved.
     """
     begin = time.monotonic()
@@ -94,6 +101,10 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
     data, held_out = open_prompts(config, processor, workdir, folder)
+    targets: dict[str, int] = {}
+    if episodes is not None:
+        assert isinstance(config, OnlineConfig)
+        targets = count_targets(episodes, data, config)
     # The size that the mesh is chosen by is packed once.
     make_packer = functools.cache(
         functools.partial(
@@ -136,6 +147,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             config.objective,
             mesh,
             options,
+            temperature=config.temperature,
             off_policy=config.max_staleness > 0,
         ),
         gradient,
@@ -200,7 +212,15 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             writer.write(done, metrics)
             progress.update(done, summary(metrics))
 
-            # 6. Save, and stop on a signal or after too many steps that were not finite.
+            # 6. Save, and stop on a signal or after too many steps that were not finite. A policy that cannot
+            # be sampled is not saved: no run could go on from it.
+            if not updated.finite:
+                checkpoints.wait()
+                raise UserError(
+                    f"{workdir}: the updates of iteration {done}, at config.learning_rate="
+                    f"{config.learning_rate:g}, made weights whose log-probabilities are not numbers; this "
+                    "iteration is not saved: lower config.learning_rate and train in another --workdir"
+                )
             broken = metrics["skipped_in_a_row"] >= MAX_SKIPPED
             stopped = any_process(stop.requested)
             if done % config.checkpoint_every == 0 or done == config.iterations or stopped or broken:
@@ -243,6 +263,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
         "optimizer_steps": sum(row["optimizer_steps"] for row in rows),
         "row_tokens": packer.shape.width,
         **data.summary(),
+        **targets,
         "held_out": len(held_out.held_out),
         "first": rows[0],
         "final": rows[-1] | final,

@@ -8,10 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from collection.environments.apps.tasks import AppTask, Ending
 from collection.evaluation.results import load_results
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import Task
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer
 
@@ -120,3 +124,11 @@ def test_what_cannot_be_evaluated_is_one_line(environment, tmp_path, setting, me
     done = evaluate(environment, tmp_path, f"--config.{setting}")
     assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: ")
     assert message in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("paid", [float("nan"), -0.5, 2])
+def test_a_check_that_pays_no_share_is_one_line_and_no_failure(paid):
+    task = Task(task_id="list/add/1", website="http://list.test/", objective="Add rice.")
+    one = AppTask(task, cast(Any, None), lambda ending: paid)
+    with pytest.raises(UserError, match=rf"^list/add/1: its check pays {paid:g}: make that 0 to 1$"):
+        one.reward(Ending("http://list.test/", ""))

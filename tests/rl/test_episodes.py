@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from configs.rl import get_config
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
@@ -16,7 +17,8 @@ from rmsweb_jax.records.schema import ActionResult, CallUsage, Incident, RlPromp
 from rmsweb_jax.rl.batching import trees_of
 from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch, SampledGroups, mini_batches
-from rmsweb_jax.rl.episodes import TOO_FEW, Begun, EpisodeRollouts, episode_metrics, masked
+from rmsweb_jax.rl.episodes import TOO_FEW, Begun, EpisodeRollouts, count_targets, episode_metrics, masked
+from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.metrics import readable_groups, rollout_metrics
 from rmsweb_jax.rl.prompts import open_rl_data
 from tests.agent.plain_episode import CLICK, DONE, TASK, Lines, Page, reply, run
@@ -401,3 +403,43 @@ def test_a_resumed_run_goes_on_with_what_plays_ahead(tmp_path, encoder, data, be
     (group,) = rollouts.take(1)
     rollouts.close()
     assert source.calls == [(16, expected)] and policy(group.version) == expected
+
+
+class Tasks(Source):
+    """The ids of the tasks that a run plays."""
+
+    def __init__(self, *names):
+        super().__init__(None)
+        self.names = names
+
+    def task_ids(self, first, count):
+        return [self.names[number % len(self.names)] for number in range(first, first + count)]
+
+
+def test_a_run_says_how_many_of_its_tasks_have_a_target(data, caplog):
+    config = dataclasses.replace(CONFIG, iterations=2, gen_batch_groups=3)
+    caplog.set_level("INFO")
+    some = Tasks("miniwob/p/1", "miniwob/p/2")
+    assert count_targets(some, data, config) == {"tasks": 6, "tasks_with_targets": 3}
+    (line,) = caplog.messages
+    assert line == "3 of the 6 tasks that are played have a verified reply in prompts"
+    none = Tasks("miniwob/p/2")
+    without = dataclasses.replace(config, objective=Objective(salvage_weight=0.0))
+    assert count_targets(none, data, without) == {"tasks": 6, "tasks_with_targets": 0}
+    assert caplog.messages[1:] == [
+        "0 of the 6 tasks that are played have a verified reply in prompts: the salvage anchor cannot act"
+    ]
+    asked = {
+        "config.objective.salvage_weight=0.1": config,
+        "config.step_bonus=0.5": dataclasses.replace(without, step_bonus=0.5),
+    }
+    for name, wrong in asked.items():
+        with pytest.raises(UserError, match=rf"^0 of the 6 tasks .* without which {name} can do nothing"):
+            count_targets(none, data, wrong)
+
+
+def test_the_demos_online_variants_ask_for_no_anchor():
+    configs = {variant: get_config(variant) for variant in ("online", "online,async", "smoke,online")}
+    assert {name: one.objective.salvage_weight for name, one in configs.items()} == dict.fromkeys(
+        configs, 0.0
+    )

@@ -4,6 +4,8 @@ import dataclasses
 import gc
 import json
 import os
+import re
+import shutil
 import signal
 import weakref
 from pathlib import Path
@@ -31,6 +33,7 @@ from rmsweb_jax.rl.rollout import Rollouts, groups_from_json
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.training.metrics import read_metrics
+from rmsweb_jax.training.optimizer import adamw
 from tests.compilations import compiled_by_step
 from tests.policies import REPLY, KilledError, random_messages, weights
 
@@ -269,7 +272,7 @@ def test_three_steps_in_a_row_that_are_not_finite_stop_the_run_and_are_saved(con
         # A copy, since the update donates what it gets.
         given = jax.tree.map(jnp.copy, state.replace(params=params))
         updated = update(steps, given, *args, **kwargs)
-        return dataclasses.replace(updated, state=updated.state.replace(params=state.params))
+        return dataclasses.replace(updated, state=updated.state.replace(params=state.params), finite=True)
 
     monkeypatch.setattr(train_module, "update_policy", broken)
     # Two steps an iteration, and a run stops between iterations.
@@ -282,6 +285,41 @@ def test_three_steps_in_a_row_that_are_not_finite_stop_the_run_and_are_saved(con
     with pytest.raises(UserError, match="not finite in 6"):  # The checkpoint has the count.
         config.iterations = 5
         run(config, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_rate_that_ruins_the_weights_is_named_and_they_are_not_saved(config, tmp_path, monkeypatch):
+    config.num_samples, config.train_groups, config.gen_batch_groups = 8, 8, 8
+    with pytest.raises(UserError, match=r"^config.learning_rate is 1e\+30: make it .* less than 1$"):
+        run({**config.to_dict(), "learning_rate": 1e30}, tmp_path)
+    # The first iteration as it should be; then the optimizer alone has another rate.
+    run({**config.to_dict(), "iterations": 1}, tmp_path)
+    (tmp_path / "report.json").unlink()
+    shutil.rmtree(tmp_path / "export")
+    monkeypatch.setattr(train_module, "adamw", lambda rate, **settings: adamw(1e30, **settings))
+    for _ in range(2):  # The same command says the same.
+        with pytest.raises(UserError) as raised:
+            run(config, tmp_path)
+        assert re.fullmatch(
+            rf"{tmp_path}: the updates of iteration 2, at config.learning_rate=0.02, made weights whose .* "
+            r"are not numbers; this iteration is not saved: lower config.learning_rate and train in another "
+            "--workdir",
+            str(raised.value),
+        )
+        assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["1"]
+    # What is saved can go on.
+    monkeypatch.setattr(train_module, "adamw", adamw)
+    assert run(config, tmp_path)["iterations"] == 3
+
+
+def test_a_reward_that_is_no_number_is_one_line(config, tmp_path, monkeypatch):
+    def broken(response, target):
+        return score_response(response, target) if response == target else float("nan")
+
+    monkeypatch.setitem(REWARDS, "polarized", broken)
+    with pytest.raises(UserError, match=r"^prompt p\d+ of task t\d+: the reward .* by broken is \[.*nan"):
+        run(config, tmp_path)
+    assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
 
 
 def test_too_few_prompts_are_one_line(config, tmp_path):

@@ -191,6 +191,21 @@ def test_reference_does_not_move(policy, batch):
     assert (before == np.asarray(policy.reference(micro))).all()
 
 
+@pytest.mark.parametrize("max_logits", [2**26, 64 * 7])
+def test_drawn_tokens_have_the_samplers_temperature_and_those_of_the_anchor_1(policy, batch, max_logits):
+    (micro, *_) = packed(batch)
+    scored, anchored = micro.scored, micro.scored.values["salvage_weight"] > 0
+    assert anchored.any() and (scored.values["kl_weight"] > 0).any()
+    model = nnx.merge(policy.graphdef, policy.params, policy.frozen)
+    hidden = jnp.take_along_axis(model(micro.inputs), jnp.asarray(scored.index)[..., None], axis=1)
+    logits = model.head()(hidden) / np.where(anchored, 1.0, 0.6)[..., None]
+    tokens = jnp.asarray(scored.tokens)[..., None]
+    expected = jnp.take_along_axis(jax.nn.log_softmax(logits), tokens, axis=-1)[..., 0]
+    used = sum(scored.values[name] for name in ("pg_weight", "kl_weight", "salvage_weight")) > 0
+    found = scored_log_probs(model, micro, max_logits, temperature=0.6)
+    np.testing.assert_allclose(np.asarray(found)[used], np.asarray(expected)[used], atol=1e-5)
+
+
 def test_chunked_scoring_is_the_same(policy, batch):
     (micro, *_) = packed(batch)
 

@@ -117,10 +117,7 @@ def check_application(application: Application, seed: int) -> None:
     application.reset()
     before = application.content()
     for one in tasks_of(application, seed):
-        reward = float(one.check(Ending(f"{application.url}/", "")))
-        if not 0 <= reward <= 1:
-            raise UserError(f"{one.task.task_id}: its check pays {reward:g}: make that 0 to 1")
-        if reward:
+        if reward := one.reward(Ending(f"{application.url}/", "")):
             raise UserError(f"{one.task.task_id}: its check pays {reward:g} to who has done nothing")
     httpx.get(f"http://{application.address}/", headers={"host": application.host}, timeout=60.0)
     if _damage(application.data) and application.content() == before:

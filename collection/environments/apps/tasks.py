@@ -9,6 +9,7 @@ from typing import TypeVar
 from collection.environments.apps.application import Application
 from collection.environments.base import Environment, Extractor, StepResults, View
 from rmsweb_jax.actions import Action
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import ActionResult, Task
 
 T = TypeVar("T")
@@ -38,6 +39,17 @@ class AppTask:
     task: Task
     application: Application
     check: Callable[[Ending], bool]
+
+    def reward(self, ending: Ending) -> float:
+        """Returns what the check pays.
+
+        Raises:
+          UserError: it is not a number from 0 to 1.
+        """
+        reward = float(self.check(ending))
+        if not 0 <= reward <= 1:
+            raise UserError(f"{self.task.task_id}: its check pays {reward:g}: make that 0 to 1")
+        return reward
 
 
 class AppEnvironment:
@@ -80,7 +92,7 @@ class AppEnvironment:
         """1 when the check passes, else 0, also for an episode that had no `done`."""
         if self._current is None:
             return None
-        return float(self._current.check(Ending(self._url, self._answer)))
+        return self._current.reward(Ending(self._url, self._answer))
 
     def redact(self, text: str) -> str:
         return self._inner.redact(text)

@@ -1,0 +1,162 @@
+"""Log-probabilities at the sampling temperature, and settings of the objective that cannot be meant."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs.rl import get_config
+from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import RlPrompt
+from rmsweb_jax.rl.batching import rl_packer
+from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.rl.dynamic_sampling import MiniBatch
+from rmsweb_jax.rl.rollout import Rollouts
+from rmsweb_jax.rl.step import rl_steps, update_policy
+from rmsweb_jax.rl.train import make_generator, open_prompts
+from rmsweb_jax.settings import from_config
+from rmsweb_jax.sft.step import init_state, split_model
+from rmsweb_jax.sft.train import load_policy
+from rmsweb_jax.training.mesh import make_mesh
+from rmsweb_jax.training.optimizer import adamw
+from tests.experiments.test_wrong_settings import CASES, refusal
+from tests.policies import REPLY, random_messages, save_random_policy
+from tests.proofs.result import table
+from tests.serve.conftest import random_adapters
+
+TEMPERATURES = (0.3, 0.6, 1.0, 1.5)
+PROMPTS, TOKENS = 8, 24
+
+
+class Gap(NamedTuple):
+    """Differences of the sampler's and the trainer's log-probabilities of drawn tokens, in nats.
+
+    Attributes:
+      mean, largest: where training scores at the sampling temperature.
+      mean_at_1: where it scores at 1.
+    """
+
+    temperature: float
+    tokens: int
+    mean: float
+    largest: float
+    mean_at_1: float
+
+
+def sampler_gaps(root: Path, temperatures: Sequence[float] = TEMPERATURES) -> list[Gap]:
+    """Draws by the engine of training and scores by the update of RL, with random weights in float32."""
+    save_random_policy(root / "policy")
+    images = ImageStore(root / "prompts")
+    prompts = [
+        RlPrompt(
+            prompt_id=f"p{number}",
+            task_id=f"t{number}",
+            site="s",
+            category="ui_navigation",
+            messages=random_messages(number, images, repeats=1 + number % 3),
+            target=REPLY % (number + 1),
+        )
+        for number in range(PROMPTS)
+    ]
+    write_dataset(root / "prompts", prompts, "rl_prompts")
+    settings = get_config("smoke")
+    settings.model, settings.prompts, settings.held_out = str(root / "policy"), str(root / "prompts"), 0.0
+    settings.max_prompt_tokens, settings.max_pixels = 256, 4096
+    settings.max_response_tokens, settings.row_tokens = TOKENS, 768
+    settings.update({"lora": {"rank": 4, "alpha": 8.0}})
+    config = from_config(RlConfig, settings)
+    source, mesh = resolve_model(config.model), make_mesh()
+    processor = Processor.from_pretrained(source, config.max_pixels)
+    data, _ = open_prompts(config, processor, root, root)
+    sizes = list(data.sizes.values())
+    packer = rl_packer(sizes, config, processor.config, 1)
+    model = load_policy(config, source, mesh, config.lora, config.seed)
+    random_adapters(model, scale=0.5)
+    graphdef, params, frozen = split_model(model, "lora")
+    optimizer = adamw(config.learning_rate, weight_decay=0.0, clip_norm=1.0)
+    steps = {
+        temperature: rl_steps(
+            graphdef,
+            init_state(params, optimizer, mesh),
+            optimizer,
+            config.objective,
+            mesh,
+            temperature=temperature,
+        )
+        for temperature in {*temperatures, 1.0}
+    }
+    generator = make_generator(config, sizes, processor, 0, [data])
+
+    def scored(temperature: float, batch: MiniBatch) -> np.ndarray:
+        """|old - sampled| of each token; an update donates the state."""
+        state = init_state(jax.tree.map(jnp.copy, params), optimizer, mesh)
+        updated = update_policy(
+            steps[temperature], state, frozen, [batch], packer, model.config, mesh, salvage=True, version=0
+        )
+        return np.concatenate([np.abs(one.old - one.sampled) for one in updated.responses])
+
+    found = []
+    for temperature in temperatures:
+        sampling = dataclasses.replace(config.sampling, temperature=temperature)
+        rollouts = Rollouts(
+            generator, data, sampling, lambda response, target: 0.0, config.gates, config.seed
+        )
+        rollouts.load(model, 0)
+        # The rejected half has the salvage anchor in its rows.
+        groups = tuple(rollouts.take(PROMPTS))
+        rollouts.close()
+        batch = MiniBatch(groups[: PROMPTS // 2], groups[PROMPTS // 2 :])
+        own, at_1 = scored(temperature, batch), scored(1.0, batch)
+        found.append(Gap(temperature, len(own), float(own.mean()), float(own.max()), float(at_1.mean())))
+    return found
+
+
+def _no_reward(response: str, target: str) -> float:
+    return 0.0
+
+
+def main() -> str:
+    """Prints and returns the page.
+
+    Raises:
+      AssertionError: what it shows does not hold.
+    """
+    with tempfile.TemporaryDirectory(prefix="rmsweb-jax-objective-") as name:
+        root = Path(name)
+        gaps = sampler_gaps(root / "gaps")
+        refused = [(*case, *refusal(*case[:3], root / str(number))) for number, case in enumerate(CASES)]
+    head = ("temperature", "tokens", "mean gap, nats", "largest", "mean gap if training scores at 1")
+    rows = [
+        (gap.temperature, gap.tokens, f"{gap.mean:.1e}", f"{gap.largest:.1e}", f"{gap.mean_at_1:.1e}")
+        for gap in gaps
+    ]
+    lines = [
+        (f"`{script}`", code, len(compiled), " ".join(said)) for script, *_, code, said, compiled in refused
+    ]
+    page = "\n\n".join(
+        (
+            "## Objective",
+            "Sampler and trainer, log-probabilities of the same tokens, float32:",
+            table(head, rows),
+            "Wrong settings, given to the scripts:",
+            table(("script", "exit code", "programs compiled", "what it says"), lines),
+        )
+    )
+    print(page)
+    assert all(gap.mean <= 1e-4 for gap in gaps), gaps
+    assert all(code == 2 and len(said) == 1 and not compiled for *_, code, said, compiled in refused)
+    return page
+
+
+if __name__ == "__main__":
+    main()
