@@ -126,8 +126,8 @@ class Responses:
       tokens: for each sample, with the end token.
       log_probs: for each sample, as the sampler computed them.
       truncated: True where a response has no end token within the limit.
-      versions: for each sample, the version of the policy that drew each token; at an endpoint, that of the
-        request's submission.
+      versions: for each sample, the version of the policy that drew each token; at an endpoint, that which
+        the request was sent to.
     """
 
     tokens: tuple[Int32[np.ndarray, " _"], ...]

@@ -85,6 +85,8 @@ def rl_packer(
     rng = np.random.default_rng(config.seed)
     accepted = config.mini_batch_groups
     salvaged = min(accepted, config.max_salvage_groups * accepted // config.train_groups)
+    if config.mini_batch_of == "all":
+        accepted, salvaged = accepted - salvaged // 2, salvaged // 2
     targets = np.asarray([size.num_targets for size in sizes])
     longest = max(config.max_response_tokens, int(targets.max()))
     steps = []

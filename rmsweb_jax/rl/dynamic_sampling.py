@@ -8,10 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.rollout import Group, Rollouts
-
-# Assumed share of accepted groups before any group has been scored.
-_FIRST_GUESS = 0.5
+from rmsweb_jax.rl.rollout import FIRST_SHARE, Group, Rollouts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +59,7 @@ def dynamic_sampling(
         # A guess counts as a batch, so that a first group that is rejected decides nothing. The last
         # iterations give a better one, but with it a resumed run would begin other prompts, next to which
         # log-probabilities round differently: it is left to runs that do not repeat bit for bit.
-        guess = source.share if config.max_staleness else _FIRST_GUESS
+        guess = source.share if config.max_staleness else FIRST_SHARE
         share = (len(accepted) + guess * batch_groups) / (len(generated) + batch_groups)
         if config.max_staleness:
             # What an iteration takes, for each version that may be trained on. Some groups may be left over
@@ -105,21 +102,29 @@ class MiniBatch:
 
 
 def mini_batches(sampled_groups: SampledGroups, config: RlConfig) -> list[MiniBatch]:
-    """Splits groups into steps of `mini_batch_groups` accepted groups and a share of the salvaged ones.
+    """Splits groups into optimizer steps, each with its share of accepted and of salvaged groups, in order.
 
-    Without accepted groups, the salvaged groups are split over as many steps as a full iteration has.
+    With `mini_batch_of` "accepted" a step has `mini_batch_groups` accepted groups; without any, the salvaged
+    ones are split over as many steps as a full iteration has. With "all" a step has `mini_batch_groups` of
+    both together.
     """
     accepted, salvaged = sampled_groups.accepted, sampled_groups.salvaged
-    # Accepted groups fill whole steps; salvaged ones are spread evenly over them, in order.
     mini = config.mini_batch_groups
-    steps = len(accepted) // mini or min(config.train_groups // mini, len(salvaged))
-    if not steps:
-        return []
+    if config.mini_batch_of == "all":
+        # The salvaged groups lie evenly among the accepted ones: in a step of them alone AdamW, which divides
+        # by the gradient's size, would undo their weight.
+        places = [(np.arange(len(one)) + 0.5) / len(one) for one in (accepted, salvaged)]
+        steps = np.argsort(np.concatenate(places), kind="stable").reshape(-1, mini)
+        first = len(accepted)
+        parts = [(step[step < first], step[step >= first] - first) for step in steps]
+    else:
+        count = len(accepted) // mini or min(config.train_groups // mini, len(salvaged))
+        spread = [np.array_split(np.arange(len(one)), max(count, 1)) for one in (accepted, salvaged)]
+        parts = list(zip(*spread, strict=True))
 
-    def split(groups: tuple[Group, ...]) -> list[tuple[Group, ...]]:
-        parts = np.array_split(np.arange(len(groups)), steps)
-        return [tuple(turn for at in part for turn in groups[at].turns) for part in parts]
+    def turns(groups: tuple[Group, ...], part: np.ndarray) -> tuple[Group, ...]:
+        return tuple(turn for at in part for turn in groups[at].turns)
 
-    batches = [MiniBatch(*parts) for parts in zip(split(accepted), split(salvaged), strict=True)]
+    batches = [MiniBatch(turns(accepted, one), turns(salvaged, other)) for one, other in parts]
     # The prompts of all turns may have been too long.
     return [batch for batch in batches if batch.accepted or batch.salvaged]

@@ -24,13 +24,21 @@ from rmsweb_jax.rl.losses import FATES, gated_advantages
 from rmsweb_jax.rl.prompts import Prompt, RlData
 from rmsweb_jax.training.mesh import from_all_processes
 
+# Assumed share of accepted groups before any group has been scored.
+FIRST_SHARE = 0.5
 # Prompts that are encoded ahead of need: tokenizing leaves Python's lock.
 _AHEAD, _THREADS = 8, 2
 
 
 @runtime_checkable
 class Generator(Protocol):
-    """What draws responses. With several processes all of them must make the same calls."""
+    """What draws responses. With several processes all of them must make the same calls.
+
+    Attributes:
+      encodes: it encodes a prompt when its turn comes; otherwise prompts are encoded ahead of it.
+    """
+
+    encodes: bool
 
     def load(self, model: Qwen3VL, version: int) -> None:
         """Switches to a new policy, also for what is under way.
@@ -74,6 +82,8 @@ class LocalGenerator:
     Args:
       make: makes the engine of a policy, whose adapters are in slot 1.
     """
+
+    encodes = False
 
     def __init__(self, make: Callable[[Qwen3VL], Engine]):
         self._make = make
@@ -220,8 +230,7 @@ class Rollouts:
     Attributes:
       position: groups taken so far.
       limit: position before which prompts may be begun.
-      share: expected share of accepted groups, from the last iterations; 1 before the first, since more
-        prompts can be begun later, but none taken back.
+      share: expected share of accepted groups, from the last iterations.
       seconds, dropped: time spent waiting for responses, and groups that were too old when it was their turn,
         since this object was made.
     """
@@ -239,7 +248,7 @@ class Rollouts:
         kept: Sequence[Group] = (),
     ):
         self.generator, self.position, self.limit = generator, position, position
-        self.share, self.seconds, self.version, self.dropped = 1.0, 0.0, 0, 0
+        self.share, self.seconds, self.version, self.dropped = FIRST_SHARE, 0.0, 0, 0
         self._data, self._sampling, self._score, self._gates, self._seed = data, sampling, score, gates, seed
         self._begun = position
         self._under_way: dict[Request, int] = {}
@@ -264,6 +273,8 @@ class Rollouts:
         groups: list[Group] = []
         while len(groups) < count:
             self.limit = max(self.limit, self.position + count - len(groups))
+            # Also where the next group is complete: the generator goes on with them during the update.
+            self._submit()
             while self.position not in self._scored:
                 self._go_on()
             group = self._scored.pop(self.position)
@@ -305,8 +316,7 @@ class Rollouts:
 
     def _go_on(self) -> None:
         """Begins what may be begun, lets the generator go on, and scores what is complete."""
-        while self.generator.wants and (request := self._next()) is not None:
-            self.generator.submit(request)
+        self._submit()
         start = time.monotonic()
         finished = self.generator.poll()
         self.seconds += time.monotonic() - start
@@ -323,11 +333,15 @@ class Rollouts:
             self._complete[position] = _Complete(prompt, responses, scores)
         self._exchange()
 
+    def _submit(self) -> None:
+        while self.generator.wants and (request := self._next()) is not None:
+            self.generator.submit(request)
+
     def _next(self) -> Request | None:
         """Returns the next request; its process encodes it in the background ahead of its turn."""
         while len(self._encoding) < _AHEAD and (request := self._begin()) is not None:
             self._encoding.append(request)
-            if request.host == jax.process_index():
+            if request.host == jax.process_index() and not self.generator.encodes:
                 # Errors are raised where the generator asks for the prompt.
                 self._threads.submit(request.prompt.encoded)
         return self._encoding.popleft() if self._encoding else None
@@ -354,7 +368,13 @@ class Rollouts:
         return None
 
     def _rewards(self, prompt: Prompt, responses: Responses) -> list[float]:
-        return [self._score(self._data.decode(tokens), prompt.target) for tokens in responses.tokens]
+        rewards = [self._score(self._data.decode(tokens), prompt.target) for tokens in responses.tokens]
+        if not np.isfinite(rewards).all():
+            raise UserError(
+                f"prompt {prompt.prompt_id} of task {prompt.size.task_id}: the reward of a response by "
+                f"{getattr(self._score, '__name__', self._score)} is {rewards}: it must give a finite number"
+            )
+        return rewards
 
     def _exchange(self, everything: bool = False) -> None:
         """Turns complete groups into scored ones; all processes see the same groups complete."""

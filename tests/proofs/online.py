@@ -456,6 +456,9 @@ which offline has half as many tokens again. All policies then play 10 held-out 
 pages twice. Intervals of 95 % resample trainings and tasks. The teacher is simulated, and the policy has 2.4
 million parameters: the figures say whether the machinery learns, not what an 8B policy gains.
 
+The online arm has no salvage anchor: its prompts are of other tasks, so that no group has a verified reply.
+Its loss is the surrogate and the KL term of accepted groups alone. The offline arm has the anchor.
+
 Pages and settings were chosen in trials with another seed. The pages are those with text fields, of whose
 tasks the SFT policy solves some, and less than half of the time. In a trial with eight pages the rewards had
 not risen after seven iterations, in which each page has half as many episodes. The offline arm has four

@@ -1,11 +1,12 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.dynamic_sampling import dynamic_sampling, mini_batches
+from rmsweb_jax.rl.dynamic_sampling import SampledGroups, dynamic_sampling, mini_batches
 from rmsweb_jax.rl.rollout import prompt_order
 
 # The paper's 64 groups in steps of 16, from at most 16 batches.
@@ -104,6 +105,45 @@ def test_shares_use_every_kept_group_once(batches, mini):
 def test_a_full_iteration_is_four_joint_steps():
     steps = mini_batches(run([[True, False] * 32] * 16), PAPER)
     assert [(len(step.accepted), len(step.salvaged)) for step in steps] == [(16, 16)] * 4
+
+
+def sampled(accepted: int, salvaged: int) -> SampledGroups:
+    groups = [
+        tuple(Verdict(number, kind) for number in range(count))
+        for kind, count in ((True, accepted), (False, salvaged))
+    ]
+    return SampledGroups(*groups, (), 16, False)
+
+
+@pytest.mark.parametrize("salvaged", [0, 16, 32, 48, 64])
+@pytest.mark.parametrize("accepted", [64, 48, 0])
+def test_groups_fall_into_steps_as_counted_by_hand(accepted, salvaged):
+    """The number of the step of each group, by arithmetic of its own."""
+    steps = accepted // 16 or min(4, salvaged)
+    spread = {
+        kind: [group // -(-count // steps) if count % steps == 0 else None for group in range(count)]
+        for kind, count in (("accepted", accepted), ("salvaged", salvaged))
+        if steps
+    }
+    # Mixed: how many groups come before, of both kinds; of two at one place the accepted one.
+    mixed: dict[str, list[int | None]] = {"accepted": [], "salvaged": []}
+    for group in range(accepted):
+        others = sum((2 * one + 1) * accepted < (2 * group + 1) * salvaged for one in range(salvaged))
+        mixed["accepted"].append((group + others) // 16)
+    for group in range(salvaged):
+        others = sum((2 * one + 1) * salvaged <= (2 * group + 1) * accepted for one in range(accepted))
+        mixed["salvaged"].append((group + others) // 16)
+    for kind, expected in (("accepted", spread), ("all", mixed)):
+        found = mini_batches(sampled(accepted, salvaged), dataclasses.replace(PAPER, mini_batch_of=kind))
+        assert len(found) == (steps if kind == "accepted" else (accepted + salvaged) // 16)
+        for name, numbers in expected.items():
+            where = [(group.number, step) for step, one in enumerate(found) for group in getattr(one, name)]
+            assert [group for group, _ in where] == list(range(len(numbers)))
+            assert all(number in (step, None) for (_, step), number in zip(where, numbers, strict=True))
+        if kind == "all":
+            assert {len(one.accepted) + len(one.salvaged) for one in found} <= {16}
+            # Each step has both, as far as there are both: the anchor is never alone with its weight.
+            assert not (accepted and salvaged) or all(one.accepted and one.salvaged for one in found)
 
 
 def test_only_salvage_still_makes_steps_and_nothing_makes_none():

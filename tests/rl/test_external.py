@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import json
+import queue
 import socket
 import threading
 from collections.abc import Iterator
@@ -300,24 +301,38 @@ def test_a_folder_of_another_run_is_refused(policy, tmp_path):
     make_generator(config, policy)
 
 
-def test_as_many_requests_are_wanted_as_may_be_under_way(policy, server, tmp_path):
-    leave = threading.Event()
+def test_what_waits_is_sent_while_nobody_polls_and_by_the_newest_policy(policy, server, tmp_path):
+    asked, leave = queue.SimpleQueue[str](), queue.SimpleQueue[None]()
 
     def answer(body: dict) -> dict:
-        leave.wait()
+        asked.put(body["model"])
+        leave.get()
         return server.vllm(body)
 
     server.serve(CHAT, answer)
-    generator = make_generator(settings(server.url, tmp_path, concurrency=2), policy)
+    generator = make_generator(settings(server.url, tmp_path, concurrency=1), policy)
     generator.load(policy.model, 0)
-    wanted = []
-    for number, prompt in enumerate(policy.prompts[:2]):
-        wanted.append(generator.wants)
-        generator.submit(Request(prompt, policy.sampling, number))
-    assert wanted == [True, True] and not generator.wants
-    leave.set()
-    generator.poll()
-    assert generator.wants
+    first = generator.policy
+    requests = [Request(prompt, policy.sampling, number) for number, prompt in enumerate(policy.prompts)]
+    for request in requests:
+        assert generator.wants
+        generator.submit(request)
+    assert asked.get() == first
+    leave.put(None)
+    # No call of the generator between these two, as while the policy is updated.
+    assert asked.get() == first
+    assert asked.empty()
+    generator.load(policy.model, 1)
+    assert generator.policies == [first, generator.policy] and generator.policy != first
+    leave.put(None)
+    assert asked.get() == generator.policy
+    leave.put(None)
+    drawn = []
+    while len(drawn) < 3:
+        drawn += generator.poll()
+    versions = {request: {*np.concatenate(responses.versions).tolist()} for request, responses in drawn}
+    assert [versions[request] for request in requests] == [{0}, {0}, {1}]
+    assert generator.policies == [generator.policy]
     generator.unload()
 
 

@@ -58,7 +58,7 @@ class Live:
 class OneByOne:
     """A generator with room for two requests, of which the older one is complete with every look at it."""
 
-    hosts = (0,)
+    hosts, encodes = (0,), False
 
     def __init__(self, live: Live):
         self._requests: list[Request] = []

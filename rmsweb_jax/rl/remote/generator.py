@@ -111,11 +111,22 @@ class _Policy(NamedTuple):
 
 
 class _UnderWay(NamedTuple):
-    """A request, and the task of the process that sends it; None in the others."""
+    """A request, and the task of the process that sends it; None in the others.
+
+    Attributes:
+      policy: the newest one at its submission; it is sent by this one, or a later one.
+    """
 
     request: Request
     policy: _Policy
     task: concurrent.futures.Future[None] | None
+
+
+class _Drawn(NamedTuple):
+    """Responses, and the version of the policy that drew them."""
+
+    version: int
+    samples: list[Sample]
 
 
 class RemoteGenerator:
@@ -140,6 +151,8 @@ class RemoteGenerator:
       UserError: the environment variable of the API key is not set, or another run has the adapters' folder.
     """
 
+    encodes = True
+
     def __init__(self, config: EndpointConfig, processor: Processor, images: ImageResolver, lora: LoRAConfig):
         self._config, self._processor, self._images, self._lora = config, processor, images, lora
         self._protocol = PROTOCOLS[config.protocol]()
@@ -148,7 +161,7 @@ class RemoteGenerator:
         # By a number that all processes give the same request.
         self._under_way: dict[int, _UnderWay] = {}
         self._submitted = 0
-        self._finished: queue.SimpleQueue[tuple[int, list[Sample] | BaseException]] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[int, _Drawn | BaseException]] = queue.SimpleQueue()
         self._key = os.environ.get(config.api_key_env, "") if config.api_key_env else "none"
         if not self._key:
             raise UserError(
@@ -170,7 +183,8 @@ class RemoteGenerator:
 
     @property
     def wants(self) -> bool:
-        return len(self._under_way) < self._config.concurrency * jax.process_count()
+        # They wait in the worker, which sends the next one while the policy is updated.
+        return True
 
     @property
     def hosts(self) -> Sequence[int]:
@@ -211,7 +225,7 @@ class RemoteGenerator:
         number, policy = self._submitted, self._policies[-1]
         self._submitted += 1
         mine = (request.host or 0) == jax.process_index()
-        task = self._start(self._generate(number, request, policy)) if mine else None
+        task = self._start(self._generate(number, request)) if mine else None
         self._under_way[number] = _UnderWay(request, policy, task)
 
     def poll(self) -> list[tuple[Request, Responses]]:
@@ -225,27 +239,26 @@ class RemoteGenerator:
             parts = [orjson.loads(part) for part in from_all_processes(orjson.dumps(self._own_finished()))]
             for error in (part["error"] for part in parts if part["error"]):
                 raise UserError(error)
-            for number, samples in (one for part in parts for one in part["complete"]):
-                found = self._under_way.pop(number)
-                responses = _responses([Sample(*one) for one in samples], found.policy.version)
-                complete.append((found.request, responses))
+            for number, version, samples in (one for part in parts for one in part["complete"]):
+                responses = _responses([Sample(*one) for one in samples], version)
+                complete.append((self._under_way.pop(number).request, responses))
         self._forget()
         return complete
 
     def _own_finished(self) -> dict[str, Any]:
         """Waits for a request of this process, but not for long if there are others."""
-        complete: list[tuple[int, list[Any]]] = []
+        complete: list[tuple[int, int, list[Any]]] = []
         timeout = None if jax.process_count() == 1 else _POLL_S
         with contextlib.suppress(queue.Empty):
             while True:
-                number, samples = self._finished.get(timeout=0 if complete else timeout)
+                number, drawn = self._finished.get(timeout=0 if complete else timeout)
                 if number not in self._under_way:  # Cancelled when its last response was there.
                     continue
-                if isinstance(samples, UserError):
-                    return {"error": str(samples), "complete": []}
-                if isinstance(samples, BaseException):
-                    raise samples
-                complete.append((number, [tuple(sample) for sample in samples]))
+                if isinstance(drawn, UserError):
+                    return {"error": str(drawn), "complete": []}
+                if isinstance(drawn, BaseException):
+                    raise drawn
+                complete.append((number, drawn.version, [tuple(sample) for sample in drawn.samples]))
         return {"error": "", "complete": complete}
 
     def cancel(self, requests: Iterable[Request]) -> None:
@@ -267,10 +280,10 @@ class RemoteGenerator:
             self._worker = None
 
     def _forget(self) -> None:
-        """Unloads earlier policies without requests, but those that are held."""
-        used = {*self._policies[-1:], *(one.policy for one in self._under_way.values())}
-        used |= {one for one in self._policies if one.folder.name in self.held}
-        for policy in [one for one in self._policies if one not in used]:
+        """Unloads policies before those that requests may be drawn by, but those that are held."""
+        asked = [self._policies.index(one.policy) for one in self._under_way.values()]
+        oldest = min(asked, default=len(self._policies) - 1)
+        for policy in [one for one in self._policies[:oldest] if one.folder.name not in self.held]:
             self._policies.remove(policy)
             self._drop(policy.folder)
 
@@ -306,12 +319,15 @@ class RemoteGenerator:
             if "already" not in str(error):
                 raise
 
-    async def _generate(self, number: int, request: Request, policy: _Policy) -> None:
+    async def _generate(self, number: int, request: Request) -> None:
         assert self._worker is not None
         try:
-            # Nothing is sent, and no image made, for more prompts than are wanted.
+            # Nothing is sent, and no image made, for more prompts than may be under way.
             async with self._worker.gate:
-                self._finished.put((number, await self._samples(request, policy)))
+                # The newest one: it may have changed since the request was submitted.
+                policy = self._policies[-1]
+                drawn = _Drawn(policy.version, await self._samples(request, policy))
+                self._finished.put((number, drawn))
         except BaseExceptionGroup as failed:
             # The others fail for the same reason, or were cancelled by the first one; users get one line.
             self._finished.put((number, failed.exceptions[0]))
