@@ -42,7 +42,7 @@ def scored_log_probs(
     # Only scored states are projected to the vocabulary, since prompts are most of every row.
     scored = batch.scored
     hidden = jnp.take_along_axis(model(batch.inputs), jnp.asarray(scored.index)[..., None], axis=1)
-    # The anchor is the cross-entropy of a reply that nobody drew, as in SFT.
+    # The anchor is the cross-entropy of a given reply that was not drawn, as in SFT.
     each = 1.0 if temperature == 1 else jnp.where(scored.values["salvage_weight"] > 0, 1.0, temperature)
     scores = score_tokens(model, hidden, scored.tokens, scored.count, temperature=each, max_logits=max_logits)
     return scores.log_probs

@@ -301,7 +301,7 @@ def test_a_folder_of_another_run_is_refused(policy, tmp_path):
     make_generator(config, policy)
 
 
-def test_what_waits_is_sent_while_nobody_polls_and_by_the_newest_policy(policy, server, tmp_path):
+def test_what_waits_is_sent_without_a_poll_and_by_the_newest_policy(policy, server, tmp_path):
     asked, leave = queue.SimpleQueue[str](), queue.SimpleQueue[None]()
 
     def answer(body: dict) -> dict:
