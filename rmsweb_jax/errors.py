@@ -87,7 +87,7 @@ def user_message(error: BaseException) -> tuple[str, int] | None:
         return "interrupted: what was done is kept; run the same command again to continue", 130
     if isinstance(error, OSError):
         where = error.filename or "output"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return f"disk full while writing {where}: free space, then run the same command again", 2
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return f"{where}: {error.strerror}; change its permissions, or use another --workdir", 2

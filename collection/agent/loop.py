@@ -91,6 +91,7 @@ class EpisodeRunner:
         Raises:
           BrowserLostError, PageError: the browser or the environment failed; the episode is discarded.
           UserError: the actor cannot answer.
+          Exception: an error of this program, or of the actor or the environment; the episode is discarded.
         """
         start = time.monotonic()
         deadline = start + self.limits.max_seconds

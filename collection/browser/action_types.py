@@ -63,8 +63,8 @@ class LocatedElement:
     """An indexed element; inside the `with` block, scripts and the driver are in the element's frame."""
 
     def __init__(self, browser: Browser, index: int) -> None:
-        snapshot = browser.snapshot or take_snapshot(browser)
-        target = snapshot.targets.get(index)
+        self.snapshot = browser.snapshot or take_snapshot(browser)
+        target = self.snapshot.targets.get(index)
         if target is None:
             raise ActionError(f"Element [{index}] is not on the page")
         self.browser, self.index, self.target = browser, index, target
@@ -87,7 +87,7 @@ class LocatedElement:
                 raise ActionError(f"The frame of element [{self.index}] is gone")
             self.browser.call(self.browser.driver.switch_to.frame, frame)
             self.browser.enter_frame(frame)
-        return self.browser.script(page_scripts.FIND, target.uid)
+        return self.browser.script(page_scripts.FIND, target.uid, target.document)
 
     def _leave(self) -> None:
         for _ in self.target.frames:
@@ -99,6 +99,8 @@ class LocatedElement:
         """Finds what a page has put in the place of an element that is gone, by all that identifies it."""
         self._leave()
         now = take_snapshot(self.browser, peek=True)
+        if (now.target, now.document) != (self.snapshot.target, self.snapshot.document):
+            raise ActionError(page_gone(self.index))
         alike = [one for one in now.targets.values() if one.looks_like(self.target)]
         if not alike:
             raise ActionError(f"Element [{self.index}] is gone")
@@ -106,6 +108,12 @@ class LocatedElement:
         if element is None:
             raise StaleElementReferenceException(f"element [{self.index}] was replaced again")
         return element
+
+
+def page_gone(index: int | None = None) -> str:
+    """The message about an action whose page is not open any more."""
+    page = f"The page that [{index}] was on" if index else "The page that this was meant for"
+    return f"{page} has gone; look again"
 
 
 def file_folder(context: ActionContext) -> FileFolder:

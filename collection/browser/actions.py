@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from selenium.common.exceptions import TimeoutException, WebDriverException
 
 from collection.browser import element_actions, page_actions
-from collection.browser.action_types import ActionContext, ActionError, ActionOutcome
-from collection.browser.config import PageError, first_line, page_problem
+from collection.browser.action_types import ActionContext, ActionError, ActionOutcome, page_gone
+from collection.browser.config import BrowserLostError, PageError, TabGoneError, first_line, page_problem
 from collection.browser.files import FileError
 from collection.browser.page import squeeze
 from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.schema import EXTRA_ACTIONS, MAX_ACTIONS, Action
+from rmsweb_jax.errors import user_message
 from rmsweb_jax.records.schema import ActionResult
 
+# Not bound to a page: they name their tab, or need none.
+_ANYWHERE = ("done", "wait", "switch_tab", "close_tab", "write_file", "replace_file_str", "read_file")
+# Bound to the tab alone: they leave its document, which may not answer.
+_IN_TAB = ("go_to_url", "go_back", "search_engine")
 # Follows the dialogs that were dismissed.
 ACCEPT_HINT = "To accept it, repeat the action with send_keys Enter as the next one"
 
@@ -68,18 +75,20 @@ def execute_list(
 def execute(
     browser: Browser, action: Action, context: ActionContext, accept_dialogs: bool = False
 ) -> ActionResult:
-    """Executes one action; indices refer to `browser.snapshot`.
+    """Executes one action on the page that `browser.snapshot` is of; indices refer to it.
 
-    Afterwards the addresses of all windows have been checked, and downloads are among the episode's files.
+    An action whose tab or document has gone is an error, and touches no other. Afterwards the addresses of
+    all windows have been checked, and downloads are among the episode's files.
 
     Args:
       accept_dialogs: accept dialogs that the action opens, instead of dismissing them.
 
     Returns:
-      The result without secrets; mistakes of the agent or the page give an error result.
+      The result without secrets. Mistakes of the agent, the page or this program give an error result.
 
     Raises:
       BrowserLostError: the browser is gone.
+      UserError, OSError: an error that the user can fix, such as a full disk.
     """
     browser.accept_dialogs = accept_dialogs
     outcome = _catch_errors(lambda: _execute(browser, action, context))
@@ -101,7 +110,9 @@ def execute(
 def _execute(browser: Browser, action: Action, context: ActionContext) -> ActionOutcome:
     if action.name in EXTRA_ACTIONS and action.name not in context.extra_actions:
         raise ActionError(f"{action.name} is switched off")
-    before = set(browser.handles())
+    browser.sweep()
+    _check_page(browser, action)
+    tab, before = browser.current_handle, set(browser.handles())
     try:
         outcome = _ACTIONS[action.name](browser, action.params, context)
     except TimeoutException:
@@ -111,10 +122,21 @@ def _execute(browser: Browser, action: Action, context: ActionContext) -> Action
     # Nothing happened, so there is nothing to wait for.
     if outcome.error or not outcome.changed:
         return outcome
-    followed = _catch_errors(lambda: _follow(browser, action, before, outcome))
+    followed = _catch_errors(lambda: _follow(browser, action, tab, before, outcome))
     return (
         dataclasses.replace(followed, text=f"{outcome.text}. {followed.text}") if followed.error else followed
     )
+
+
+def _check_page(browser: Browser, action: Action) -> None:
+    """Raises ActionError if the browser is not at the page that the action was decided on."""
+    seen = browser.snapshot
+    if seen is None or action.name in _ANYWHERE or getattr(action.params, "new_tab", False):
+        return
+    at_tab = browser.current_handle == seen.target
+    if not at_tab or not (action.name in _IN_TAB or browser.shows(seen)):
+        index = getattr(action.params, "index", None) or getattr(action.params, "frame_element_index", None)
+        raise ActionError(page_gone(index))
 
 
 def _catch_errors(run: Callable[[], ActionOutcome]) -> ActionOutcome:
@@ -126,6 +148,12 @@ def _catch_errors(run: Callable[[], ActionOutcome]) -> ActionOutcome:
         return ActionOutcome("The page did not answer in time", error=True)
     except WebDriverException as problem:
         return ActionOutcome(f"Failed: {first_line(problem)}", error=True)
+    except Exception as problem:
+        if isinstance(problem, BrowserLostError) or user_message(problem) is not None:
+            raise
+        # An error of this program. The episode goes on; the message may have parts of the page.
+        traceback.print_exc()
+        return ActionOutcome(f"Failed: unexpected {type(problem).__name__}", error=True)
 
 
 def _take_events(browser: Browser, context: ActionContext) -> tuple[str, bool]:
@@ -149,24 +177,33 @@ def _take_events(browser: Browser, context: ActionContext) -> tuple[str, bool]:
     return "".join(f". {line}" for line in lines), any(not download.problem for download in downloads)
 
 
-def _follow(browser: Browser, action: Action, before: set[str], outcome: ActionOutcome) -> ActionOutcome:
-    """Waits for the page to settle, switches to a tab that the action opened, and detects changes."""
+def _follow(
+    browser: Browser, action: Action, tab: str, before: set[str], outcome: ActionOutcome
+) -> ActionOutcome:
+    """Waits for the page to settle, switches to a tab that the action opened, and detects changes.
+
+    Args:
+      tab: the handle of the tab in which the action was carried out.
+      before: the handles of all tabs before it.
+    """
     if not outcome.page:
         return outcome
-    earlier = browser.latest
-    browser.settle()
-    # An empty tab that replaced the current one was not opened by the page.
-    opened = [handle for handle in browser.handles() if handle not in before | {browser.current_handle}]
-    if opened and action.name != "go_to_url":
-        # Ctrl+click asks for a tab in the background.
-        background = action.name == "click_element_by_index" and getattr(
-            action.params, "while_holding_ctrl", False
-        )
-        if not background:
-            browser.switch_handle(opened[-1])
-        return dataclasses.replace(outcome, text=outcome.text + ", which opened a new tab")
-    now = take_snapshot(browser, peek=True)
-    text = outcome.text
+    earlier, text, now = browser.latest, outcome.text, None
+    with contextlib.suppress(TabGoneError):
+        browser.settle()
+        # An empty tab that replaced the current one was not opened by the page.
+        opened = [handle for handle in browser.handles() if handle not in before | {browser.current_handle}]
+        if opened and action.name != "go_to_url":
+            # Ctrl+click asks for a tab in the background.
+            background = action.name == "click_element_by_index" and getattr(
+                action.params, "while_holding_ctrl", False
+            )
+            if not background:
+                browser.switch_handle(opened[-1])
+            return dataclasses.replace(outcome, text=f"{text}, which opened a new tab")
+        now = take_snapshot(browser, peek=True)
+    if now is None or tab not in browser.handles():
+        return dataclasses.replace(outcome, text=f"{text}, and the tab closed")
     if now.url.startswith("chrome-error:"):
         text += f". The page could not be opened: {page_problem(now.page_text)}"
     changed = earlier is None or now.fingerprint != earlier.fingerprint
@@ -191,7 +228,7 @@ def _observe_again(browser: Browser, peek: bool) -> str:
 def _stop_reason(browser: Browser, action: Action, last: ActionResult) -> str:
     """Returns the reason not to execute the rest of the list on this page; empty if there is none."""
     seen, now = browser.snapshot, browser.latest
-    if seen is None or now is None:
+    if seen is None or now is None or browser.current_handle != seen.target:
         return "another tab is open now"
     if "Dialog dismissed" in last.text:
         return "a dialog came up"

@@ -22,6 +22,13 @@ class PageError(Exception):
     """A page cannot be reached or used; the message is a short reason, for the agent."""
 
 
+class TabGoneError(PageError):
+    """The current tab has closed."""
+
+    def __init__(self) -> None:
+        super().__init__("The tab has closed; look again")
+
+
 def first_line(error: BaseException) -> str:
     """Returns the reason of a WebDriver error, without stack and session details."""
     lines = (getattr(error, "msg", None) or str(error) or type(error).__name__).strip().splitlines()

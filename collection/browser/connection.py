@@ -25,8 +25,9 @@ from selenium.common.exceptions import (
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
 
-from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line
-from collection.browser.devtools import DevTools, Dialog, DocumentGoneError, Frame
+from collection.browser.config import BrowserConfig, BrowserLostError, PageError, TabGoneError, first_line
+from collection.browser.devtools import DevTools, Dialog, Frame
+from collection.browser.devtools_connection import DocumentGoneError, Fields
 from collection.browser.driver import DriverProcess
 from collection.browser.guard.guard import Guard
 from collection.browser.guard.proxy import ProxyLostError
@@ -139,7 +140,9 @@ class DriverConnection(abc.ABC):
         """Calls WebDriver or DevTools; if a dialog interferes, repeats the call.
 
         Raises:
+          TabGoneError: the tab has closed.
           PageError: the page keeps opening dialogs, or its process has crashed.
+          NoSuchFrameException: the document or its frame has gone.
           BrowserLostError: the browser or its driver is gone.
         """
         self._calls += 1
@@ -151,7 +154,9 @@ class DriverConnection(abc.ABC):
                 # The driver has not begun, so the same call can be repeated. The dialog is being answered.
                 time.sleep(_DIALOG_POLL_S)
             except NoSuchWindowException as error:
-                raise PageError("The page has closed its window") from error
+                raise TabGoneError from error
+            except DocumentGoneError as error:
+                raise NoSuchFrameException(f"the document is gone: {error}") from error
             except (InvalidSessionIdException, SessionNotCreatedException) as error:
                 raise BrowserLostError(first_line(error)) from error
             except urllib3.exceptions.ReadTimeoutError as error:
@@ -220,10 +225,16 @@ class DriverConnection(abc.ABC):
         return self.call(self._driver.execute_script, code, *args)
 
     def cdp(self, command: str, **params: Any) -> dict[str, Any]:
-        """Sends a DevTools command to the current tab; returns its result."""
-        return self.call(self._driver.execute, "executeCdpCommand", {"cmd": command, "params": params})[
-            "value"
-        ]
+        """Sends a DevTools command to the current tab; returns its result.
+
+        The driver waits for a page that loads before it sends the command.
+        """
+        return self.call(self._cdp, command, params)
+
+    def _cdp(self, command: str, params: dict[str, Any]) -> Fields:
+        return Fields.of(
+            self._driver.execute("executeCdpCommand", {"cmd": command, "params": params})["value"]
+        )
 
     def enter_frame(self, element: WebElement) -> None:
         """Makes the frame in a frame element the current one; the driver stays where it is.
@@ -231,11 +242,10 @@ class DriverConnection(abc.ABC):
         Raises:
           NoSuchFrameException: the element has no frame any more.
         """
-        try:
-            frame = self.call(self._devtools.child_frame, self._frame, element.id)
-        except DocumentGoneError as error:
-            raise NoSuchFrameException(f"the frame is gone: {error}") from error
-        self._frames.append((frame, element))
+        self._frames.append((self.call(self._child_frame, element), element))
+
+    def _child_frame(self, element: WebElement) -> Frame:
+        return self._devtools.child_frame(self._frame, element.id)
 
     def leave_frame(self) -> None:
         """Returns to the parent of the current frame."""
@@ -252,10 +262,12 @@ class DriverConnection(abc.ABC):
         Raises:
           NoSuchFrameException: the frame is gone.
         """
-        try:
-            self.call(self._mouse, points, times, ctrl)
-        except DocumentGoneError as error:
-            raise NoSuchFrameException(f"the frame is gone: {error}") from error
+        self.call(self._mouse, points, times, ctrl)
+
+    def keys(self, press: Callable[..., Any], *args: Any) -> None:
+        """Calls the driver to press keys; a tab that closes meanwhile has got them."""
+        with contextlib.suppress(TabGoneError):
+            self.call(press, *args)
 
     def _mouse(self, points: Sequence[tuple[float, float]], times: int, ctrl: bool) -> None:
         main = self._devtools.main_frame(self._current)

@@ -7,6 +7,7 @@ shadow roots, which no script can find out, come from DevTools.
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -23,7 +24,7 @@ from selenium.common.exceptions import (
     WebDriverException,
 )
 
-from collection.browser.devtools_connection import Answer, CommandError, DevToolsConnection
+from collection.browser.devtools_connection import Answer, DevToolsConnection, DocumentGoneError
 
 _WORLD_NAME = "collector"
 _WORLD = pathlib.Path(__file__).with_name("world.js").read_text(encoding="utf-8")
@@ -59,10 +60,6 @@ class Frame:
     session: str
 
 
-class DocumentGoneError(Exception):
-    """The document, or its frame or tab, has gone before or while a script ran in it."""
-
-
 class DevTools:
     """A connection to a browser; a thread reads it and answers dialogs as they open.
 
@@ -75,7 +72,7 @@ class DevTools:
     Raises:
       ConnectionError: from all methods, once the browser is gone.
       TimeoutException: from all methods, if a page does not answer in time.
-      DocumentGoneError: from methods that take a frame.
+      DocumentGoneError: from all methods, if the document, the frame or the tab has gone meanwhile.
     """
 
     def __init__(
@@ -97,16 +94,34 @@ class DevTools:
     def close(self) -> None:
         self._connection.close()
 
+    def targets(self) -> list[dict[str, Any]]:
+        """Returns what DevTools knows about all tabs, frames and workers of the browser."""
+        return self._command("", "Target.getTargets")["targetInfos"]
+
+    def open_tab(self, background: bool = False) -> str:
+        """Opens an empty tab; returns its target id, which is the driver's handle."""
+        return self._command("", "Target.createTarget", url="about:blank", background=background)["targetId"]
+
+    def close_tab(self, target: str) -> None:
+        """Closes a tab, also one that hangs or has closed already."""
+        with contextlib.suppress(DocumentGoneError):
+            self._command("", "Target.closeTarget", targetId=target)
+
+    def screenshot(self, target: str) -> bytes:
+        """Returns the viewport of a tab as PNG."""
+        answer = self._command(
+            self._session(target), "Page.captureScreenshot", format="png", optimizeForSpeed=True
+        )
+        return base64.b64decode(answer["data"])
+
     def main_frame(self, target: str) -> Frame:
         """Returns the main frame of a tab."""
         return Frame(target, self._session(target))
 
     def child_frame(self, frame: Frame, owner: str) -> Frame:
         """Returns the frame in a frame element of `frame`, which is given by its reference."""
-        with _gone_if_failed():
-            inner = self._command(frame.session, "DOM.describeNode", backendNodeId=_node_of(owner))[
-                "node"
-            ].get("frameId", "")
+        node = self._command(frame.session, "DOM.describeNode", backendNodeId=_node_of(owner))["node"]
+        inner = node["frameId"]
         with contextlib.suppress(DocumentGoneError):
             self._world(Frame(inner, frame.session))
             return Frame(inner, frame.session)
@@ -174,19 +189,17 @@ class DevTools:
         """
         context = self._world(frame)
         document = self._evaluate(frame, context, f"{_WORLD} document")["objectId"]
-        with _gone_if_failed():
-            number = self._command(frame.session, "DOM.describeNode", objectId=document)["node"][
-                "backendNodeId"
-            ]
-            # Handlers in attributes are compiled for the object's world, which has to be the page's.
-            own = self._command(frame.session, "DOM.resolveNode", backendNodeId=number, objectGroup=_GROUP)
-            answer = self._command(
-                frame.session,
-                "DOMDebugger.getEventListeners",
-                objectId=own["object"]["objectId"],
-                depth=-1,
-                pierce=True,
-            )
+        node = self._command(frame.session, "DOM.describeNode", objectId=document)["node"]
+        # Handlers in attributes are compiled for the object's world, which has to be the page's.
+        number = node["backendNodeId"]
+        own = self._command(frame.session, "DOM.resolveNode", backendNodeId=number, objectGroup=_GROUP)
+        answer = self._command(
+            frame.session,
+            "DOMDebugger.getEventListeners",
+            objectId=own["object"]["objectId"],
+            depth=-1,
+            pierce=True,
+        )
         kinds: dict[int, int] = {}
         for one in answer["listeners"]:
             kind = (one["type"] in _CLICKS) + 2 * (one["type"] in _PRESSES)
@@ -196,8 +209,7 @@ class DevTools:
 
     def _tree(self, frame: Frame) -> dict[str, Any]:
         """Returns the part of the frame tree below a frame, without frames of other processes."""
-        with _gone_if_failed():
-            waiting = [self._command(frame.session, "Page.getFrameTree")["frameTree"]]
+        waiting = [self._command(frame.session, "Page.getFrameTree")["frameTree"]]
         while waiting:
             tree = waiting.pop()
             if tree["frame"]["id"] == frame.id:
@@ -225,8 +237,10 @@ class DevTools:
             sent.append(self._send(frame.session, "Input.dispatchMouseEvent", **event))
             if way:  # Pages look at a drag from time to time.
                 time.sleep(_DRAG_STEP_S)
-        with _gone_if_failed():
-            for answer in sent:
+        self._result(sent[0])  # The tab was there.
+        for answer in sent[1:]:
+            # A page that a press or a release has closed or left does not answer it.
+            with contextlib.suppress(DocumentGoneError):
                 self._result(answer)
 
     def _find_roots(self, frame: Frame, context: int) -> bool:
@@ -268,43 +282,39 @@ class DevTools:
         }
         found = {}
         for node, answer in sent.items():
-            with contextlib.suppress(CommandError):
+            with contextlib.suppress(DocumentGoneError):
                 found[node] = self._result(answer)["object"]["objectId"]
         return found
 
     def _describe(self, frame: Frame, objects: Sequence[str]) -> list[dict[str, Any]]:
         sent = [self._send(frame.session, "DOM.describeNode", objectId=one) for one in objects]
-        with _gone_if_failed():
-            return [self._result(answer)["node"] for answer in sent]
+        return [self._result(answer)["node"] for answer in sent]
 
     def _objects(self, frame: Frame, context: int, expression: str) -> list[str]:
         """Returns the elements of an array."""
         array = self._evaluate(frame, context, expression)["objectId"]
-        with _gone_if_failed():
-            answer = self._command(frame.session, "Runtime.getProperties", objectId=array, ownProperties=True)
+        answer = self._command(frame.session, "Runtime.getProperties", objectId=array, ownProperties=True)
         return [one["value"]["objectId"] for one in answer["result"] if one["name"].isdigit()]
 
     def _evaluate(self, frame: Frame, context: int, expression: str) -> dict[str, Any]:
-        with _gone_if_failed():
-            return self._command(
-                frame.session,
-                "Runtime.evaluate",
-                expression=expression,
-                contextId=context,
-                objectGroup=_GROUP,
-            )["result"]
+        return self._command(
+            frame.session,
+            "Runtime.evaluate",
+            expression=expression,
+            contextId=context,
+            objectGroup=_GROUP,
+        )["result"]
 
     def _call(self, frame: Frame, context: int, function: str, args: Sequence[Any]) -> Any:
-        with _gone_if_failed():
-            answer = self._command(
-                frame.session,
-                "Runtime.callFunctionOn",
-                functionDeclaration=function,
-                executionContextId=context,
-                arguments=args,
-                returnByValue=True,
-                awaitPromise=True,
-            )
+        answer = self._command(
+            frame.session,
+            "Runtime.callFunctionOn",
+            functionDeclaration=function,
+            executionContextId=context,
+            arguments=args,
+            returnByValue=True,
+            awaitPromise=True,
+        )
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             text = details.get("exception", {}).get("description") or details["text"]
@@ -316,16 +326,14 @@ class DevTools:
 
     def _world(self, frame: Frame) -> int:
         """Returns the number of the isolated world of a frame, which is made if there is none."""
-        with _gone_if_failed():
-            return self._command(
-                frame.session, "Page.createIsolatedWorld", frameId=frame.id, worldName=_WORLD_NAME
-            )["executionContextId"]
+        return self._command(
+            frame.session, "Page.createIsolatedWorld", frameId=frame.id, worldName=_WORLD_NAME
+        )["executionContextId"]
 
     def _session(self, target: str) -> str:
         session = self._sessions.get(target)
         if session is None:
-            with _gone_if_failed():
-                found = self._command("", "Target.attachToTarget", targetId=target, flatten=True)
+            found = self._command("", "Target.attachToTarget", targetId=target, flatten=True)
             # The reading thread knows the session of a tab already, and it removes those that have ended.
             session = self._sessions.setdefault(target, found["sessionId"])
         return session
@@ -360,7 +368,7 @@ class DevTools:
                 gone = params["sessionId"]
                 self._sessions = {key: one for key, one in self._sessions.items() if one != gone}
                 self._dialogs.pop(gone, None)
-                self._connection.fail(CommandError("detached"), gone)
+                self._connection.fail(DocumentGoneError("the tab or frame has closed"), gone)
             case "Inspector.targetCrashed":
                 self._connection.fail(WebDriverException("tab crashed"), session)
             case "Page.frameNavigated" if "parentId" not in params["frame"]:
@@ -382,15 +390,6 @@ class DevTools:
         self._send(session, "Page.enable")
         # Before the page's own scripts, so that no request is missed.
         self._send(session, "Page.addScriptToEvaluateOnNewDocument", source=_WORLD, worldName=_WORLD_NAME)
-
-
-@contextlib.contextmanager
-def _gone_if_failed() -> Any:
-    """The commands that are used here fail only if what they refer to is gone."""
-    try:
-        yield
-    except CommandError as error:
-        raise DocumentGoneError(str(error)) from error
 
 
 def _node_of(reference: str) -> int:

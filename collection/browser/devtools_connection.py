@@ -19,8 +19,24 @@ _CONNECT_S = 30.0
 Answer = concurrent.futures.Future[dict[str, Any]]
 
 
-class CommandError(Exception):
-    """The browser has not carried out a command; what it refers to may be gone."""
+class DocumentGoneError(Exception):
+    """The browser has not carried out a command: the document, frame or tab that it is about has gone."""
+
+
+class Fields(dict[str, Any]):
+    """An object in an answer or an event.
+
+    Chromium also answers about what is just going, with `null` or without fields that it documents. To read
+    such a field raises DocumentGoneError.
+    """
+
+    def __missing__(self, name: str) -> Any:
+        raise DocumentGoneError(f"the browser's answer has no {name}")
+
+    @classmethod
+    def of(cls, value: Any) -> Fields:
+        """Returns the object without fields that are null, and fields of no object for any other value."""
+        return cls((name, one) for name, one in value.items() if one is not None) if value else cls()
 
 
 class DevToolsConnection:
@@ -52,7 +68,7 @@ class DevToolsConnection:
             self._socket.shutdown()
 
     def send(self, session: str, method: str, **params: Any) -> Answer:
-        """Sends a command to a session, "" being the browser; its answer may be a CommandError."""
+        """Sends a command to a session, "" being the browser; its answer may be a DocumentGoneError."""
         number, answer = next(self._ids), Answer()
         message = {"id": number, "method": method, "params": params}
         if session:
@@ -76,7 +92,7 @@ class DevToolsConnection:
     def _read(self) -> None:
         try:
             while text := self._socket.recv():
-                self._receive(json.loads(text))
+                self._receive(json.loads(text, object_hook=Fields.of))
         except (OSError, ValueError, websocket.WebSocketException):
             pass
         finally:
@@ -87,15 +103,16 @@ class DevToolsConnection:
 
     def _receive(self, message: dict[str, Any]) -> None:
         if "id" not in message:
-            self._on_event(message)
+            with contextlib.suppress(DocumentGoneError):
+                self._on_event(message)
             return
         _, answer = self._waiting.pop(message["id"], ("", None))
         if answer is None:
             return
         if "error" in message:
-            answer.set_exception(CommandError(message["error"].get("message", "")))
+            answer.set_exception(DocumentGoneError(message["error"].get("message", "")))
         else:
-            answer.set_result(message["result"])
+            answer.set_result(message.get("result", Fields()))
 
 
 def _connect(url: str) -> websocket.WebSocket:

@@ -18,6 +18,7 @@ from collection.browser.action_types import (
     LocatedElement,
     file_folder,
 )
+from collection.browser.config import TabGoneError
 from collection.browser.page import short_value, squeeze
 from collection.browser.session import Browser
 
@@ -173,16 +174,16 @@ def _send(browser: Browser, params: Any, element: WebElement | None) -> None:
         # redaction would not find.
         browser.cdp("Input.insertText", text=params.text)
     elif element is not None:
-        browser.call(element.send_keys, _keys(params))
+        browser.keys(element.send_keys, _keys(params))
     else:
-        browser.call(ActionChains(browser.driver, duration=0).send_keys(_keys(params)).perform)
+        browser.keys(ActionChains(browser.driver, duration=0).send_keys(_keys(params)).perform)
 
 
 def _typed(browser: Browser, element: WebElement) -> tuple[str, str] | None:
     """Returns kind and text of the field, as `page_scripts.TYPED`; None also if the page has gone."""
     try:
         return browser.script(page_scripts.TYPED, element)
-    except WebDriverException:
+    except (WebDriverException, TabGoneError):
         return None
 
 
@@ -247,8 +248,7 @@ def _frame_url(browser: Browser, element: WebElement) -> str:
             return tree["frame"]["url"]
         waiting += tree.get("childFrames", ())
     # Frames of other sites have processes of their own.
-    targets = browser.cdp("Target.getTargets")["targetInfos"]
-    return next((target["url"] for target in targets if target["targetId"] == frame), "")
+    return browser.target_url(frame)
 
 
 def _holds_secret(browser: Browser, text: str) -> bool:
@@ -275,7 +275,7 @@ def send_keys(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
         words = [_KEY_NAMES.get(word.lower()) for word in params.keys.split()]
         known = [word for word in words if word]
         chain.send_keys(*(known if known and len(known) == len(words) else [params.keys]))
-    browser.call(chain.perform)
+    browser.keys(chain.perform)
     return ActionOutcome(f"Pressed {params.keys}", changed=True)
 
 

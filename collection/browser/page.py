@@ -191,9 +191,12 @@ class ActionTarget:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A page at one moment.
+    """A document of a tab at one moment.
 
     Attributes:
+      target: DevTools' id of the tab, which is the driver's handle.
+      document: creation time of the document.
+      status: HTTP status of the document; None if it is not known.
       nodes: its lines in order.
       targets: elements by index, 1..N in page order.
       elements: visible elements with text of their own, for records; links with their full address.
@@ -202,7 +205,9 @@ class Snapshot:
       fingerprint: hash of the URL and of the lines without indices.
     """
 
+    target: str
     document: float
+    status: int | None
     url: str
     title: str
     nodes: tuple[PageNode, ...]

@@ -19,6 +19,7 @@ from collection.browser.action_types import (
     ActionOutcome,
     LocatedElement,
     file_folder,
+    page_gone,
 )
 from collection.browser.session import Browser, PageError, first_line
 from rmsweb_jax.actions.schema import MAX_WAIT_S
@@ -143,6 +144,8 @@ def extract(browser: Browser, params: Any, context: ActionContext) -> ActionOutc
         raise ActionError("Extraction is not available")
     # Before the cut, which could split a secret.
     text = browser.redact(page_markdown(browser, params.extract_links, context.deadline))
+    if browser.snapshot is not None and not browser.shows(browser.snapshot):
+        raise ActionError(page_gone())
     part = text[params.start_from_char : params.start_from_char + MAX_EXTRACT_CHARS]
     if not part.strip():
         raise ActionError(f"The page has no text from character {params.start_from_char} on")

@@ -2,8 +2,11 @@
 
 import pathlib
 
+# Returns the element of a number in a document, or in any if none is given; null if it is gone. Another
+# document begins its numbers again.
 FIND = """
-const el = rmsweb.elements.get(arguments[0]);
+const [uid, document] = arguments;
+const el = document && document !== performance.timeOrigin ? null : rmsweb.elements.get(uid);
 return el && el.isConnected ? el : null;
 """
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import pathlib
 
 import ada_url
 from selenium.common.exceptions import TimeoutException, WebDriverException
 
-from collection.browser.config import BrowserConfig, BrowserLostError, PageError, first_line, page_problem
+from collection.browser.config import (
+    BrowserConfig,
+    BrowserLostError,
+    PageError,
+    TabGoneError,
+    first_line,
+    page_problem,
+)
 from collection.browser.files import Downloads
 from collection.browser.guard.guard import Guard
 from collection.browser.storage_state import StorageState, page_state, read_state
@@ -109,15 +115,13 @@ class Browser(Tabs):
 
     def _wait(self, first_ms: int, quiet_ms: int) -> None:
         # A navigation ends the script; the next call then waits for the load. Pages that break scripts fail
-        # here in several ways.
-        with contextlib.suppress(WebDriverException):
+        # here in several ways, and a tab may close.
+        with contextlib.suppress(WebDriverException, TabGoneError):
             self.script(_SETTLE, first_ms, quiet_ms, self.config.settle_ms)
 
     def screenshot(self) -> bytes:
-        """Returns the viewport as PNG."""
-        return base64.b64decode(
-            self.cdp("Page.captureScreenshot", format="png", optimizeForSpeed=True)["data"]
-        )
+        """Returns the viewport of the current tab as PNG."""
+        return self.call(self._devtools.screenshot, self._current)
 
     def reset(self) -> None:
         """Prepares for an episode: leaves one empty tab without dialogs, cookies, storage or downloads."""

@@ -2,7 +2,7 @@
 // arguments[0]: {peek: do not update the marks for new elements, known: the frame's parent was in an earlier
 // snapshot, covered: the frame itself is covered, bounds and view: the part of the frame on the page and in the
 // window (left, top, right, bottom) or null, max_lines, max_chars: limits that end the walk}.
-// Returns {url, title, scroll, lines, frames, counts, first, document, cut}. A line is
+// Returns {url, title, scroll, lines, frames, counts, first, document, status, cut}. A line is
 // [depth, tag, text, attributes, flags, uid, rect, marker, above, below, frame, href, sure]; a text line has an
 // empty tag and its element's tag as `href`; `frame` counts from 1 into `frames`, whose entries are
 // [element, x, y, covered, bounds, view, scale].
@@ -504,5 +504,5 @@ rmsweb.later(() => {
 return {
   url: location.href.slice(0, 8 * MAX_URL), title: sound(getter(Document.prototype, 'title')(document).slice(0, 500)), lines, frames, counts, cut, chars,
   scroll: page ? [page.scrollTop / VH, Math.max(0, page.scrollHeight - VH - page.scrollTop) / VH] : [0, 0], first,
-  document: performance.timeOrigin,
+  document: performance.timeOrigin, status: (performance.getEntriesByType('navigation')[0] || {}).responseStatus || null,
 };

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from selenium.common.exceptions import JavascriptException, NoSuchFrameException
 
+from collection.browser.config import PageError, TabGoneError
 from collection.browser.page import MAX_PAGE_CHARS, ActionTarget, PageNode, Snapshot, render_node, squeeze
 from collection.browser.screenshot import take_screenshot
-from collection.browser.session import Browser, PageError
+from collection.browser.session import Browser
 from rmsweb_jax.records.schema import Element, Observation
 
 if TYPE_CHECKING:
     from rmsweb_jax.records.images import ImageStore
 
+# Looks at a page that closes or goes elsewhere meanwhile.
+_TRIES = 5
 MAX_FRAME_DEPTH = 5
 MAX_FRAMES = 20
 # Three times the limit of the page text: the depth of lines, and which containers stay, is known only at the
@@ -78,7 +81,7 @@ def take_snapshot(browser: Browser, peek: bool = False) -> Snapshot:
     """Takes a snapshot of the current tab.
 
     Args:
-      peek: do not make this the snapshot that indices and new-element marks refer to.
+      peek: do not make this the snapshot that actions and new-element marks refer to.
 
     Returns:
       The snapshot, also stored in `browser.latest` and, unless `peek`, in `browser.snapshot`.
@@ -86,50 +89,58 @@ def take_snapshot(browser: Browser, peek: bool = False) -> Snapshot:
     browser.sweep_if_needed()
     parts = _SnapshotParts()
     options = {"peek": peek, "known": False, "covered": False, "bounds": None, "view": None}
-    snapshot = _assemble(_walk_frame(browser, parts, options, (), 0, _FramePlace()), parts)
-    browser.latest = snapshot
+    top = _walk_frame(browser, parts, options, (), 0, _FramePlace())
+    browser.latest = snapshot = _assemble(browser.current_handle, top, parts)
     if not peek:
         browser.snapshot = snapshot
     return snapshot
 
 
 def observe(browser: Browser, images: ImageStore | None, boxes: bool = True) -> tuple[Observation, str]:
-    """Returns the observation for the agent.
+    """Returns the observation for the agent: of one document of one tab, which is `browser.snapshot`.
 
-    A page that hangs, crashes or closes during the snapshot is closed. Then the tab that replaces it is
-    observed, and `browser.notices` gives the reason.
+    If the tab closes or leaves its document meanwhile, what is there then is observed. A page that hangs or
+    crashes is closed; then the tab that replaces it is observed, and `browser.notices` gives the reason.
 
     Args:
       images: store for the screenshot; None takes none.
       boxes: draw a dashed box around every indexed element.
 
     Returns:
-      The observation (without a screenshot if none can be taken) and the text for `<page_stats>`.
+      The observation and the text for `<page_stats>`. The observation has no screenshot if none can be taken:
+      that of a page that changes all the time would show another document.
 
     Raises:
-      PageError: the replacement cannot be observed either.
+      PageError, WebDriverException: no page can be observed.
     """
-    try:
-        return _observe(browser, images, boxes)
-    except PageError as error:
-        observed = _observe(browser, images, boxes)
-        browser.notices.append(str(error))
-        return observed
+    for left in reversed(range(_TRIES)):
+        try:
+            if (observed := _observe(browser, images if left else None, boxes)) is not None:
+                return observed
+        except (PageError, NoSuchFrameException) as error:
+            if not left:
+                raise
+            if isinstance(error, PageError) and not isinstance(error, TabGoneError):
+                browser.notices.append(str(error))
+    raise PageError("The page changes all the time")
 
 
-def _observe(browser: Browser, images: ImageStore | None, boxes: bool) -> tuple[Observation, str]:
+def _observe(browser: Browser, images: ImageStore | None, boxes: bool) -> tuple[Observation, str] | None:
+    """Returns None if the tab or its document has changed meanwhile. Text alone is of one document always."""
     snapshot = take_snapshot(browser)
     png = None if images is None else take_screenshot(browser, snapshot, boxes)
-    sha = None if images is None or png is None else images.put(png)
+    tabs = browser.tabs(snapshot)
+    if browser.current_handle != snapshot.target or (images is not None and not browser.shows(snapshot)):
+        return None
     observation = Observation(
         url=snapshot.url,
         title=snapshot.title,
-        tabs=browser.tabs(),
+        tabs=tabs,
         current_tab=browser.current_tab,
         page_text=snapshot.page_text,
         elements=snapshot.elements,
         fingerprint=snapshot.fingerprint,
-        screenshot=sha,
+        screenshot=None if images is None or png is None else images.put(png),
         pages_above=snapshot.pages_above,
         pages_below=snapshot.pages_below,
     )
@@ -194,7 +205,7 @@ def _enter_frame(
         browser.leave_frame()
 
 
-def _assemble(top: dict[str, Any], parts: _SnapshotParts) -> Snapshot:
+def _assemble(target: str, top: dict[str, Any], parts: _SnapshotParts) -> Snapshot:
     nodes: list[PageNode] = []
     targets: dict[int, ActionTarget] = {}
     elements: list[Element] = []
@@ -234,7 +245,9 @@ def _assemble(top: dict[str, Any], parts: _SnapshotParts) -> Snapshot:
             full = {**attributes, "href": href} if href and "href" in attributes else attributes
             elements.append(Element(index=index, tag=tag, text=own, attributes=full, box=line.box))
     return Snapshot(
+        target=target,
         document=top["document"],
+        status=top["status"],
         url=top["url"],
         title=top["title"],
         nodes=tuple(nodes),

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from typing import Any
 
-from selenium.common.exceptions import (
-    TimeoutException,
-    UnexpectedAlertPresentException,
-    WebDriverException,
-)
+from selenium.common.exceptions import TimeoutException, UnexpectedAlertPresentException
 
-from collection.browser.config import BrowserConfig, BrowserLostError, PageError
+from collection.browser.config import BrowserConfig, BrowserLostError, PageError, TabGoneError
 from collection.browser.connection import DriverConnection
 from collection.browser.guard.guard import Guard
 from collection.browser.guard.proxy import ProxyLostError
@@ -27,6 +22,8 @@ _BROWSER_UI = re.compile(r"chrome://[a-z-]+\.top-chrome(?:[/?#]|$)")
 _START_PAGE = re.compile(r"chrome://(?:newtab|new-tab-page[a-z-]*)(?:[/?#]|$)")
 _PROBE_S = 3.0  # Time for `window.stop()` to answer after a time-out; a page that hangs never answers.
 _POLL_S = 0.05
+_DOCUMENT = "return performance.timeOrigin;"
+_MAX_SWITCHES = 20  # Tabs that close while the browser switches to them.
 _MEMORY_INTERVAL_S = 1.0  # Reading the memory of all processes takes about 1 ms.
 _MAX_URL_CHARS, _MAX_TITLE_CHARS, _MAX_DETAIL_CHARS, _SHORT_URL_CHARS = 2000, 300, 500, 300
 # A page can cause any number of incidents; the first ones are enough for the record.
@@ -37,7 +34,8 @@ class Tabs(DriverConnection):
     """A driver connection with its tabs.
 
     Attributes:
-      snapshot: the snapshot that the agent was shown last; indices in actions refer to it.
+      snapshot: the snapshot that the agent was shown last; actions refer to its tab, document and indices,
+        also when the browser is at another tab or document since.
       latest: the last snapshot of any kind.
       notices: texts about closed windows that the agent has not seen yet.
     """
@@ -60,7 +58,7 @@ class Tabs(DriverConnection):
             self._driver.set_script_timeout(config.script_seconds)
             self._current = self._find_first_tab()
             # A spare window, unknown to all pages, from which a page that hangs can be closed.
-            self._spare = self.cdp("Target.createTarget", url="about:blank", background=True)["targetId"]
+            self._spare = self.call(self._devtools.open_tab, True)
             self._closed.add(self._spare)
             # Leaves the start page before any task: it belongs to the browser and makes requests of its own.
             self._driver.get("about:blank")
@@ -70,8 +68,12 @@ class Tabs(DriverConnection):
             self._process.end()
             raise
 
+    def shows(self, snapshot: Snapshot) -> bool:
+        """Returns True if the browser is at the tab and the document of a snapshot."""
+        return self._current == snapshot.target and self.script(_DOCUMENT) == snapshot.document
+
     def sweep(self) -> None:
-        """Checks the addresses of all windows in one round trip; to be called after every step.
+        """Checks the addresses of all windows in one round trip; to be called before and after every action.
 
         Closes windows at refused addresses (the last one is emptied instead) and windows beyond `max_tabs`.
         Afterwards the current tab exists.
@@ -109,17 +111,25 @@ class Tabs(DriverConnection):
         if self._swept != self._calls:
             self.sweep()
 
-    def tabs(self) -> tuple[Tab, ...]:
-        """Returns the open tabs, oldest first. Ids follow the order of appearance, so that runs repeat."""
+    def tabs(self, snapshot: Snapshot | None = None) -> tuple[Tab, ...]:
+        """Returns the open tabs, oldest first. Ids follow the order of appearance, so that runs repeat.
+
+        Args:
+          snapshot: what its tab shows.
+        """
         self.sweep()
+        found = {handle: (info["url"], info["title"]) for handle, info in self._pages.items()}
+        # The browser's error page has an address of its own, which says less.
+        if snapshot is not None and snapshot.target in found and not snapshot.url.startswith("chrome-error:"):
+            found[snapshot.target] = snapshot.url, snapshot.title
         return tuple(
             Tab(
                 tab_id=self._tab_id(handle),
                 # Redacted first: part of a secret would not be found.
-                url=self.redact(info["url"] or "about:blank")[:_MAX_URL_CHARS],
-                title=self.redact(info["title"])[:_MAX_TITLE_CHARS],
+                url=self.redact(url or "about:blank")[:_MAX_URL_CHARS],
+                title=self.redact(title)[:_MAX_TITLE_CHARS],
             )
-            for handle, info in self._pages.items()
+            for handle, (url, title) in found.items()
         )
 
     def handles(self) -> list[str]:
@@ -136,6 +146,11 @@ class Tabs(DriverConnection):
         """WebDriver handle of the current tab."""
         return self._current
 
+    def target_url(self, target: str) -> str:
+        """Returns the address of a tab, or of a frame with a process of its own; "" if there is none."""
+        targets = self.call(self._devtools.targets)
+        return next((one["url"] for one in targets if one["targetId"] == target), "")
+
     def switch_tab(self, tab_id: str) -> bool:
         """Switches to a tab; returns False if there is no tab with that id."""
         handle = next((handle for handle in self.handles() if self._tab_id(handle) == tab_id), None)
@@ -144,29 +159,33 @@ class Tabs(DriverConnection):
         return handle == self._current or self.switch_handle(handle)
 
     def switch_handle(self, handle: str) -> bool:
-        """Switches to a tab; closes it, and returns False, if its first document does not arrive in time."""
+        """Switches to a tab; returns False if it has closed.
+
+        A tab whose first document does not arrive in time is closed.
+        """
         # The driver would wait for the document without a limit.
         if not self._first_document_arrives(handle):
-            pages = self._list_pages()
-            if handle in pages:  # It may have closed itself just now.
-                self._close_page(pages, handle)
+            self._close_page(self._list_pages(), handle)
             self.notices.append(f"Window closed: no answer in {self.config.page_load_seconds:g} s")
             return False
-        self.call(self._driver.switch_to.window, handle)
-        self._current = handle
-        self._frames.clear()
-        # Indices of the other tab's snapshot must not be used in this one.
-        self.snapshot = self.latest = None
-        if self.config.headed:
-            self.cdp("Page.bringToFront")  # A window draws no hidden tab.
-        self._prepare_tab()
+        try:
+            self.call(self._driver.switch_to.window, handle)
+            self._current = handle
+            self._frames.clear()
+            if self.config.headed:
+                self.cdp("Page.bringToFront")  # A window draws no hidden tab.
+            self._prepare_tab()
+        except TabGoneError:
+            return False
         return True
 
     def _switch_to_newest(self) -> None:
         """Switches to the newest tab whose first document arrives."""
-        self._pages = self._list_pages()
-        while not self.switch_handle(list(self._pages)[-1]):
+        for _ in range(_MAX_SWITCHES):
             self._pages = self._list_pages()
+            if self.switch_handle(list(self._pages)[-1]):
+                return
+        raise BrowserLostError("the browser's tabs close as fast as they are opened")
 
     def _first_document_arrives(self, handle: str) -> bool:
         end = time.monotonic() + self.config.page_load_seconds
@@ -180,13 +199,11 @@ class Tabs(DriverConnection):
         """Opens an empty tab and switches to it. Raises PageError if there are `max_tabs` already."""
         if len(self.handles()) >= self.config.max_tabs:
             raise PageError(f"There are {self.config.max_tabs} tabs already; close one first")
-        handle = self.cdp("Target.createTarget", url="about:blank")["targetId"]
-        self.switch_handle(handle)
+        self.switch_handle(self.call(self._devtools.open_tab))
 
     def close_tab(self) -> None:
         """Closes the current tab and switches to the newest other one; the last tab is only emptied."""
-        pages = self._list_pages()
-        self._close_page(pages, self._current)
+        self._close_page(self._list_pages(), self._current)
         self._switch_to_newest()
 
     def add_incident(self, kind: IncidentKind, detail: str) -> None:
@@ -221,7 +238,7 @@ class Tabs(DriverConnection):
         The driver starts on the first target that it sees; on a busy machine that may be a browser UI page.
         """
         current = self._driver.current_window_handle
-        pages = [info for info in self.cdp("Target.getTargets")["targetInfos"] if info["type"] == "page"]
+        pages = [info for info in self.call(self._devtools.targets) if info["type"] == "page"]
         tabs = [info["targetId"] for info in pages if not _BROWSER_UI.match(info["url"])]
         if tabs and current not in tabs:
             current = tabs[0]
@@ -230,23 +247,16 @@ class Tabs(DriverConnection):
 
     def _list_pages(self) -> dict[str, dict[str, Any]]:
         """Returns the targets of all tabs by handle, oldest first; the current one may be gone."""
-        try:
-            targets = self.cdp("Target.getTargets")["targetInfos"]
-        except PageError:
-            # The current tab is gone, and DevTools commands need a live one.
-            self.call(self._driver.switch_to.window, self._spare)
-            targets = self.cdp("Target.getTargets")["targetInfos"]
         pages = {
             info["targetId"]: info
-            for info in targets
+            for info in self.call(self._devtools.targets)
             if info["type"] == "page"
             and not info.get("subtype")
             and info["targetId"] not in self._closed
             and not self._is_browser_ui(info)
         }
         if not pages:  # The last page has closed itself.
-            handle = self.cdp("Target.createTarget", url="about:blank")["targetId"]
-            pages[handle] = {"url": "about:blank", "title": ""}
+            pages[self.call(self._devtools.open_tab)] = {"url": "about:blank", "title": ""}
         return {handle: pages[handle] for handle in sorted(pages, key=self._tab_id)}
 
     def _is_browser_ui(self, info: dict[str, Any]) -> bool:
@@ -260,15 +270,15 @@ class Tabs(DriverConnection):
     def _close_page(self, pages: dict[str, dict[str, Any]], handle: str) -> None:
         """Closes a tab and removes it from `pages`; replaces the last one by an empty tab."""
         if handle == self._current:
+            # The driver runs no command in a tab that has closed.
             self.call(self._driver.switch_to.window, self._spare)
-        if len(pages) == 1:
-            empty = self.cdp("Target.createTarget", url="about:blank")
-            pages[empty["targetId"]] = {"url": "about:blank", "title": ""}
+        if list(pages) == [handle]:
+            empty = self.call(self._devtools.open_tab)
+            pages[empty] = {"url": "about:blank", "title": ""}
             # The empty tab takes over the id, so the agent still has the tab that it knows.
-            self._tab_ids[empty["targetId"]] = self._tab_ids.pop(handle, self._tab_id(handle))
-        with contextlib.suppress(WebDriverException):
-            self.cdp("Target.closeTarget", targetId=handle)
-        del pages[handle]
+            self._tab_ids[empty] = self._tab_ids.pop(handle, self._tab_id(handle))
+        self.call(self._devtools.close_tab, handle)
+        pages.pop(handle, None)
         self._closed.add(handle)
 
     def _timed_out(self) -> None:

@@ -85,8 +85,6 @@ class WebEnvironment:
         self._browser, self._images, self._check = browser, images, check
         self._config = config or WebConfig()
         self._files = FileFolder(folder)
-        # The status of a document does not change while it is open, so one script per document is enough.
-        self._status: tuple[float, int | None] = (0.0, None)
 
     @property
     def excluded_actions(self) -> tuple[str, ...]:
@@ -270,17 +268,9 @@ class WebEnvironment:
         return downloads
 
     def _blocker(self, observation: Observation) -> Blocker | None:
-        latest = self._browser.latest
-        if latest is not None and latest.document != self._status[0]:
-            self._status = (latest.document, self._read_status())
-        return find_blocker(observation.url, observation.title, observation.page_text, self._status[1])
-
-    def _read_status(self) -> int | None:
-        try:
-            status = self._browser.script(_STATUS)
-        except (PageError, WebDriverException):
-            return None
-        return status if isinstance(status, int) and status > 0 else None
+        shown = self._browser.snapshot
+        status = shown.status if shown is not None else None
+        return find_blocker(observation.url, observation.title, observation.page_text, status)
 
     def _read(self, name: str) -> str | None:
         try:
@@ -327,8 +317,4 @@ const status = (performance.getEntriesByType('navigation')[0] || {}).responseSta
 const text = document.contentType === 'text/plain' && document.body ? document.body.innerText : '';
 const failed = [502, 503, 504].includes(status) || (status === 403 && text.includes("collector's guard"));
 return failed && text.length < 1000 ? `status ${status}: ${text}` : '';
-"""
-_STATUS = """
-const entries = performance.getEntriesByType('navigation');
-return entries.length ? entries[0].responseStatus || null : null;
 """

@@ -19,7 +19,7 @@ from collection.browser.guard.redaction import Redactor
 from collection.browser.processes import reap_orphans
 from collection.fleet.browser_pool import read_secrets
 from collection.fleet.journals import FOLDER, JournalEntry, append_record, new_journal, read_entry
-from collection.fleet.worker import RunFailure, WorkerConfig, disk_full
+from collection.fleet.worker import RunFailure, WorkerConfig, run_failure
 from collection.judges.base import with_verdict
 from collection.judges.config import make_judge
 from rmsweb_jax.errors import UserError
@@ -200,10 +200,8 @@ def judge_episodes(
             with writing:
                 written = append_record(judged, records, journal)
             answer(written)
-        except UserError as error:
-            answer(RunFailure(str(error), error.exit_code))
-        except OSError as error:
-            answer(disk_full(error, workdir))
+        except (UserError, OSError) as error:
+            answer(run_failure(error, workdir))
         except BaseException:
             # A judge with an error of its own must not leave the run waiting.
             traceback.print_exc()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from collection.browser.processes import reap_orphans
 from collection.fleet.journals import FOLDER, parse_record, read_bytes
 from collection.fleet.rounds import TaskHistory
-from collection.fleet.worker import RoundDone, RoundRequest, RunFailure, Worker, WorkerConfig, disk_full
+from collection.fleet.worker import RoundDone, RoundRequest, RunFailure, Worker, WorkerConfig, run_failure
 from collection.fleet.worker_pool import Message, NotPlaced, WorkerDied
 from collection.llm.config import GEMINI_KEY
 from rmsweb_jax.errors import UserError
@@ -204,7 +204,7 @@ class RayWorkerPool:
             journal = self._journals[worker]
             offsets = [journal.append(record) for record in delivery.records]
         except OSError as error:
-            return disk_full(error, self._workdir)
+            return run_failure(error, self._workdir)
         if isinstance(delivery.message, RunFailure):
             return delivery.message
         return RoundDone(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import multiprocessing
 import os
@@ -30,7 +29,7 @@ from collection.llm.actor import ActorModel
 from collection.llm.config import ActorConfig, check_model, make_actor
 from collection.llm.ledger import LEDGER
 from collection.llm.ledger_server import LedgerAddress
-from rmsweb_jax.errors import UserError
+from rmsweb_jax.errors import UserError, user_message
 from rmsweb_jax.processes import die_with_parent
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.journal import Journal
@@ -39,7 +38,6 @@ from rmsweb_jax.records.schema import Task, Trajectory
 FILES = "files"  # Folder of files that running episodes download or write.
 # Attempts to start a browser. On a grid each attempt waits for a free node first.
 _STARTS = 4
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,12 +110,17 @@ class RunFailure:
     exit_code: int
 
 
-def disk_full(error: OSError, where: Path) -> RunFailure:
-    """Returns the failure of a run whose disk is full; raises all other errors."""
-    if error.errno not in _DISK_FULL:
+def run_failure(error: Exception, where: Path) -> RunFailure:
+    """Returns the failure of a run for an error that the user can fix; raises all other errors.
+
+    Args:
+      where: what the message about a file names if the error does not say which one.
+    """
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = str(where)
+    if (known := user_message(error)) is None:
         raise error
-    reason = f"disk full while writing {error.filename or where}: free space, then run the same command again"
-    return RunFailure(reason, UserError.exit_code)
+    return RunFailure(*known)
 
 
 class Worker(contextlib.AbstractContextManager["Worker"]):
@@ -153,41 +156,48 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
         try:
             run_round(request.job, self._read_history(request), self._play, self._reflect, append)
-        except UserError as error:
-            return RunFailure(str(error), error.exit_code)
-        except OSError as error:
-            return disk_full(error, self._workdir)
+        except Exception as error:
+            return run_failure(error, self._workdir)
         return RoundDone(tuple(entries))
 
     def _read_history(self, request: RoundRequest) -> TaskHistory:
         return read_history(self._workdir, request.entries)
 
     def _play(self, task: Task, attempt: int, guidance: str) -> Trajectory:
-        """Plays one episode; starts it again in a new browser when the browser or its guard is lost."""
+        """Plays one episode; starts it again in a new browser after any error, `crashes` times.
+
+        This is the boundary of an episode: no error in it ends the worker. Those that the user can fix end
+        the run.
+        """
         reason, start = "", time.monotonic()
         for lost in range(self._lost, self._lost + self._config.crashes + 1):
-            self._reporter.set(
-                task_id=task.task_id, site=task.site, attempt=attempt, step=0, waiting_for="browser"
-            )
-            browser = self._browser(task)
-            self._reporter.set(waiting_for="page")
             try:
-                # In the workdir, so that the parent can remove the files of a killed worker.
-                files = self._workdir / FILES / Path(self._name).stem
-                with self._browsers.environment(
-                    task, browser, self._images, files, self._config.web
-                ) as environment:
-                    trajectory = self._runner(environment).run_episode(task, attempt, guidance)
-                    return trajectory.model_copy(update={"retries": lost})
-            except (BrowserLostError, PageError, ProxyLostError) as error:
-                reason = str(error)
+                trajectory = self._play_once(task, attempt, guidance)
+                return trajectory.model_copy(update={"retries": lost})
+            except Exception as error:
+                if user_message(error) is not None:
+                    raise
+                # The message of an error of this program may have parts of the page, also secrets.
+                known = isinstance(error, (BrowserLostError, PageError, ProxyLostError))
+                reason = str(error) if known else f"unexpected {type(error).__name__}, see the log"
                 print(f"{task.task_id}: {reason}", file=sys.stderr, flush=True)
                 traceback.print_exc()
-                self._browsers.discard()
+            self._browsers.discard()
         actor = self._config.actor
         seconds = time.monotonic() - start
         crashed = crashed_trajectory(task, actor.label, self._actor.name, attempt, reason, seconds)
         return crashed.model_copy(update={"retries": self._lost + self._config.crashes})
+
+    def _play_once(self, task: Task, attempt: int, guidance: str) -> Trajectory:
+        self._reporter.set(
+            task_id=task.task_id, site=task.site, attempt=attempt, step=0, waiting_for="browser"
+        )
+        browser = self._browser(task)
+        self._reporter.set(waiting_for="page")
+        # In the workdir, so that the parent can remove the files of a killed worker.
+        files = self._workdir / FILES / Path(self._name).stem
+        with self._browsers.environment(task, browser, self._images, files, self._config.web) as environment:
+            return self._runner(environment).run_episode(task, attempt, guidance)
 
     def _reflect(self, trajectory: Trajectory, guidance: str) -> Reflected:
         # It belongs to the next attempt.

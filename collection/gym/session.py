@@ -8,13 +8,14 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from collection.browser.guard.config import GuardConfig
-from collection.browser.session import BrowserConfig
+from collection.browser.guard.proxy import ProxyLostError
+from collection.browser.session import BrowserConfig, BrowserLostError, PageError
 from collection.environments.apps.suite import apps_folder, make_application, tasks_of
-from collection.environments.base import Environment, ExtractionError, View
+from collection.environments.base import Environment, ExtractionError, SiteUnreachableError, View
 from collection.environments.miniwob import make_task, page_names
 from collection.environments.web import WebConfig
 from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
@@ -44,7 +45,8 @@ class Stepped:
 class Session(contextlib.AbstractContextManager["Session"]):
     """A browser with its guard, started with the first task.
 
-    A browser or an application that is lost raises an error, and is no reward. `reset` starts another.
+    A browser or an application that is lost, and any error of this program, raises an error and is no reward.
+    `reset` starts another.
 
     Args:
       apps: folder in which applications are installed; "" is the user's cache.
@@ -84,7 +86,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         shutil.rmtree(self._folder.name)
         os.mkdir(self._folder.name)
         self.images = ImageStore(self._folder.name)
-        try:
+        with self._lost_after_errors():
             browser = self._pool.browser(task)
             environment = self._open.enter_context(
                 self._pool.environment(
@@ -93,9 +95,6 @@ class Session(contextlib.AbstractContextManager["Session"]):
             )
             task = environment.reset(task)
             view = environment.observe()
-        except BaseException:
-            self._leave(lost=True)
-            raise
         self._environment = environment
         return task, view
 
@@ -104,14 +103,15 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
         Raises:
           UserError: no episode is open.
-          BrowserLostError, PageError, ProxyLostError: the browser was lost; the episode has no reward.
+          BrowserLostError, PageError, ProxyLostError: the browser was lost, or this program failed; the
+            episode has no reward.
         """
         environment = self._environment
         if environment is None:
             raise UserError("no episode is open: call reset first")
         if not actions:
             raise UserError("no action: give at least one")
-        try:
+        with self._lost_after_errors():
             if actions[0].name == "done":
                 results: tuple[ActionResult, ...] = (environment.finish(actions[0]),)
                 reward = max(0.0, environment.reward() or 0.0)
@@ -119,16 +119,25 @@ class Session(contextlib.AbstractContextManager["Session"]):
                 return Stepped(environment.observe(), results, reward, ended=True)
             results = environment.act(actions, _no_reader, math.inf).results
             return Stepped(environment.observe(), results, 0.0, ended=False)
-        except BaseException:
-            self._leave(lost=True)
-            raise
 
     def look(self) -> View:
         """Returns the page as it is now; raises as `step`."""
         if self._environment is None:
             raise UserError("no episode is open: call reset first")
-        try:
+        with self._lost_after_errors():
             return self._environment.observe()
+
+    @contextlib.contextmanager
+    def _lost_after_errors(self) -> Iterator[None]:
+        """Ends the episode after an error; one that `step` does not document becomes a BrowserLostError."""
+        try:
+            yield
+        except (UserError, SiteUnreachableError, BrowserLostError, PageError, ProxyLostError):
+            self._leave(lost=True)
+            raise
+        except Exception as error:
+            self._leave(lost=True)
+            raise BrowserLostError(f"unexpected {type(error).__name__}: {error}") from error
         except BaseException:
             self._leave(lost=True)
             raise

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any
 
 import pytest
 
-from collection.browser.devtools_connection import CommandError, DevToolsConnection
+from collection.browser.devtools_connection import DevToolsConnection, DocumentGoneError
 from collection.browser.processes import kill_session
 from collection.browser.session import Browser, BrowserConfig
 
@@ -22,7 +23,7 @@ def test_waiting_ends_with_the_browser() -> None:
     with Browser(BrowserConfig()) as browser:
         connection = DevToolsConnection(browser._process.devtools_url, lambda event: None, lost.set)
         session = _session(connection, browser)
-        with pytest.raises(CommandError, match="wasn't found"):
+        with pytest.raises(DocumentGoneError, match="wasn't found"):
             connection.send(session, "No.suchCommand").result()
         endless = {"expression": "new Promise(() => {})", "awaitPromise": True}
         answer = connection.send(session, "Runtime.evaluate", **endless)
@@ -32,6 +33,17 @@ def test_waiting_ends_with_the_browser() -> None:
         assert lost.wait(600)
         with pytest.raises(ConnectionError, match="DevTools is gone"):
             connection.send(session, "Runtime.evaluate", expression="1").result()
+
+
+def test_an_answer_about_a_node_of_another_document_is_one_about_what_has_gone(browser: Browser) -> None:
+    with contextlib.closing(
+        DevToolsConnection(browser._process.devtools_url, lambda event: None)
+    ) as connection:
+        session = _session(connection, browser)
+        answer = connection.send(session, "Runtime.evaluate", expression="null").result()
+        assert answer["result"]["type"] == "object"
+        with pytest.raises(DocumentGoneError, match="no objectId"):
+            answer["result"]["objectId"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

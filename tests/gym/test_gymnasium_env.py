@@ -68,6 +68,15 @@ def test_a_lost_browser_is_no_reward(env):
     assert target(observation)
 
 
+def test_an_error_of_our_own_is_a_lost_browser(env, monkeypatch):
+    env.reset(seed=4)
+    monkeypatch.setattr(env._session._environment, "observe", lambda: {}["url"])
+    with pytest.raises(BrowserLostError, match="unexpected KeyError"):
+        env.step("click('1')")
+    observation, _ = env.reset(seed=4)
+    assert target(observation)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

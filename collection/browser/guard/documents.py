@@ -18,7 +18,7 @@ from typing import Any
 
 import ada_url
 
-from collection.browser.devtools_connection import CommandError, DevToolsConnection
+from collection.browser.devtools_connection import DevToolsConnection, DocumentGoneError
 from collection.browser.guard.policy import PolicyVerdict, Reason
 from collection.browser.guard.refusals import ROBOTS, RequestRefusedError
 from collection.browser.guard.robots import Robots
@@ -119,7 +119,7 @@ class DocumentGate:
 
     async def _call(self, method: str, **params: Any) -> dict[str, Any]:
         # An error is about a request that the browser itself has given up.
-        with contextlib.suppress(CommandError):
+        with contextlib.suppress(DocumentGoneError):
             return await asyncio.wrap_future(self._connection.send("", method, **params))
         return {}
 
