@@ -73,7 +73,6 @@ class SftData:
       rows: numbers of the batch rows that this process makes, ascending.
       batch_size: samples of a step.
       order: number of a step -> indices into `train`.
-      fingerprint: hash of all that the order depends on; equal fingerprints mean equal batches.
     """
 
     source: RecordSource[SftSample]
@@ -87,7 +86,6 @@ class SftData:
     rows: Sequence[int]
     batch_size: int
     order: BatchOrder
-    fingerprint: str
     _fetched: set[int] = dataclasses.field(default_factory=set, init=False, repr=False, compare=False)
 
     @property
@@ -250,8 +248,6 @@ def open_sft_data(
         mesh = make_mesh(**vars(chosen))
     packer = make_packer(row_shards(mesh))
     packer.report()
-    # Without the rows, with which a run may resume differently: they change the layout only.
-    decisive = [source.digest, encoder.fingerprint, max_length, batch_size, seed, held_out]
     return SftData(
         source=source,
         encoder=encoder,
@@ -264,7 +260,6 @@ def open_sft_data(
         rows=process_rows(mesh, packer.shape.rows),
         batch_size=batch_size,
         order=order,
-        fingerprint=hashlib.sha256(json.dumps(decisive).encode()).hexdigest(),
     )
 
 

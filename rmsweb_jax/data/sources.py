@@ -17,7 +17,7 @@ from jaxtyping import Int
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
-from rmsweb_jax.records.dataset import check_shards, load_manifest
+from rmsweb_jax.records.dataset import check_shards, load_manifest, records_digest
 from rmsweb_jax.records.schema import KINDS, Record
 from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
@@ -31,7 +31,7 @@ class RecordSource(Generic[R]):
     """The records of a data set by number, in the order of its manifest; threads may share it.
 
     Attributes:
-      digest: hash of the shards' checksums, and so of the records.
+      digest: see `records_digest`.
 
     Raises:
       UserError: the folder is not a data set of this kind, or a shard is missing or damaged. Some damage is
@@ -51,7 +51,7 @@ class RecordSource(Generic[R]):
         paths = [str(path) for path in check_shards(folder, manifest)]
         if not paths:
             raise UserError(f"{folder}: the data set is empty: collect more")
-        self.digest = hashlib.sha256("".join(shard.sha256 for shard in manifest.shards).encode()).hexdigest()
+        self.digest = records_digest(manifest)
         try:
             self._records: Any = grain.ArrayRecordDataSource(paths)
         except RuntimeError as error:

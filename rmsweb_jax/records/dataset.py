@@ -146,6 +146,11 @@ def read_manifest_bytes(folder: AnyPath) -> tuple[Manifest, bytes]:
     return manifest, text
 
 
+def records_digest(manifest: Manifest) -> str:
+    """Returns a hash of the shards' checksums, and so of the records."""
+    return hashlib.sha256("".join(shard.sha256 for shard in manifest.shards).encode()).hexdigest()
+
+
 def version_name(manifest: bytes) -> str:
     """Returns the name of the version that has a manifest with these bytes."""
     return hashlib.sha256(manifest).hexdigest()[:12]

@@ -420,17 +420,7 @@ def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
 def groups_from_json(
     values: Sequence[Mapping[str, Any]], data: RlData, gates: Mapping[str, Any]
 ) -> list[Group]:
-    """Restores the groups of `groups_to_json`; reads their prompts from the data set.
-
-    Raises:
-      UserError: a prompt has left the data set.
-    """
-    for value in values:
-        if value["prompt_id"] not in data.numbers:
-            raise UserError(
-                f"{data.records.folder}: prompt {value['prompt_id']} of the checkpoint is no longer there: "
-                "restore the data set, or begin in another workdir"
-            )
+    """Restores the groups of `groups_to_json`; reads their prompts from the data set."""
     return [
         make_group(
             data.prompt(data.numbers[value["prompt_id"]]),

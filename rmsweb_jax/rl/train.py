@@ -67,6 +67,7 @@ from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.identity import Identity, identify
 from rmsweb_jax.training.memory import device_bytes, program_bytes
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
@@ -100,7 +101,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     # 1. Prompts for training and evaluation, and the rows of the update, which decide on the mesh.
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, held_out = open_prompts(config, processor, workdir, folder)
+    data, held_out, identity = open_prompts(config, processor, source, workdir, folder)
     targets: dict[str, int] = {}
     if episodes is not None:
         assert isinstance(config, OnlineConfig)
@@ -163,12 +164,14 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     # 4. Resume: the run's own newest checkpoint, otherwise the given model. Random numbers come from the
     # seed, the policy's version and the prompt, so that there is no generator to restore.
     with contextlib.ExitStack() as stack:
-        checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints", config.checkpoints_kept))
-        first = checkpoints.latest_step() or 0
+        checkpoints = stack.enter_context(
+            Checkpoints(workdir / "checkpoints", config.checkpoints_kept, identity=identity)
+        )
+        first = 0
         # The rest of the state: a resumed run needs all of it to end bit for bit the same.
         extra: dict[str, Any] = {"seconds": 0.0, "position": 0, "kept": []}
-        if first:
-            state, extra = checkpoints.restore(first, abstract_like(state))
+        if resumed := checkpoints.resume(abstract_like(state)):
+            first, state, extra = resumed
         seconds = extra["seconds"]
         rollouts = make_rollouts(config, generator, data, extra, episodes)
         stack.callback(rollouts.close)
@@ -273,20 +276,28 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
 
 
 def open_prompts(
-    config: RlConfig, processor: Processor, workdir: AnyPath, folder: Path
-) -> tuple[RlData, RlData]:
+    config: RlConfig, processor: Processor, source: Path, workdir: AnyPath, folder: Path
+) -> tuple[RlData, RlData, Identity]:
     """Opens the prompts to train on, and those whose held-out share is evaluated on (possibly the same).
 
     Args:
+      source: folder of the base model.
       workdir: keeps the versions of the data sets, see `training_data`.
       folder: for the prompts' sizes, if they cannot be stored with the data sets.
 
-    Raises:
-      UserError: see `open_rl_data`.
-    """
+    Returns:
+      Both, and what the run is made of.
 
-    def opened(flag: str, name: str, **settings: Any) -> RlData:
-        prompts = training_data(name, flag, workdir)
+    Raises:
+      UserError: see `identify` and `open_rl_data`.
+    """
+    folders = {"prompts": training_data(config.prompts, "config.prompts", workdir)}
+    if config.eval_prompts:
+        folders["evaluation prompts"] = training_data(config.eval_prompts, "config.eval_prompts", workdir)
+    # Before they are read together: processes with other data would wait for one another.
+    identity = identify(source, folders)
+
+    def opened(prompts: AnyPath, **settings: Any) -> RlData:
         return open_rl_data(
             prompts,
             Encoder(processor, ImageStore(prompts)),
@@ -298,15 +309,14 @@ def open_prompts(
         )
 
     data = opened(
-        "config.prompts",
-        config.prompts,
+        folders["prompts"],
         corpus=config.corpus,
         least=config.gen_batch_groups,
         score=REWARDS[config.reward],
     )
     if not config.eval_prompts:
-        return data, data
-    return data, opened("config.eval_prompts", config.eval_prompts, corpus="mined")
+        return data, data, identity
+    return data, opened(folders["evaluation prompts"], corpus="mined"), identity
 
 
 def make_rollouts(

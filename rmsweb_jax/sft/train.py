@@ -19,9 +19,9 @@ from jax.sharding import Mesh
 
 from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.data.sft import SftData, StepBatch, open_sft_data
+from rmsweb_jax.data.sft import StepBatch, open_sft_data
 from rmsweb_jax.data.sources import training_data
-from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.errors import StoppedError
 from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import base_state, load_model, resolve_model, save_model
@@ -39,6 +39,7 @@ from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.config import ComputeConfig
+from rmsweb_jax.training.identity import identify
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
 from rmsweb_jax.training.metrics import MetricWriter, plain_values
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
@@ -66,6 +67,7 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
     # mesh.
     source = resolve_model(config.model)
     corpus = training_data(config.corpus, "config.corpus", workdir)
+    identity = identify(source, {"corpus": corpus})
     encoder = Encoder.load(source, ImageStore(corpus), config.max_pixels)
     data = open_sft_data(
         corpus,
@@ -116,12 +118,13 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         best = config.eval.best if evaluator else ""
         checkpoints = stack.enter_context(
-            Checkpoints(workdir / "checkpoints", config.checkpoints_kept, best, BEST[config.eval.best])
+            Checkpoints(
+                workdir / "checkpoints", config.checkpoints_kept, best, BEST[config.eval.best], identity
+            )
         )
-        first, seconds, metrics = checkpoints.latest_step() or 0, 0.0, {}
-        if first:
-            state, extra = checkpoints.restore(first, abstract_like(state))
-            check_same_data(extra, data, workdir)
+        first, seconds, metrics = 0, 0.0, {}
+        if resumed := checkpoints.resume(abstract_like(state)):
+            first, state, extra = resumed
             seconds, metrics = extra["seconds"], extra["metrics"]
         writer = stack.enter_context(MetricWriter(workdir, first, config.wandb_project))
         profile = config.profile
@@ -168,7 +171,6 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
                 extra = {
                     "seconds": seconds + time.monotonic() - begin,
                     "metrics": plain_values(metrics),
-                    "data": data.fingerprint,
                 }
                 writer.publish(done)
                 checkpoints.save(done, state, extra, metrics)
@@ -260,19 +262,6 @@ def throughput(
     }
     share = mfu(flops(batch.useful), seconds, mesh.devices.flat)
     return metrics if share is None else metrics | {"mfu": share}
-
-
-def check_same_data(extra: dict[str, Any], data: SftData, workdir: AnyPath) -> None:
-    """Refuses to resume with other data than the checkpoint's, in which its position would mean nothing.
-
-    Raises:
-      UserError: the corpus or the tokenizer has changed.
-    """
-    if extra["data"] != data.fingerprint:
-        raise UserError(
-            f"{workdir}: this run was begun with another corpus or tokenizer than config.corpus and "
-            "config.model hold now: put them back, or use another --workdir"
-        )
 
 
 def export(model: Qwen3VL, source: Path, folder: Path) -> None:

@@ -1,5 +1,9 @@
 """Checkpoints of a training loop (Orbax): arrays and counters, written atomically and in the background.
 
+A checkpoint holds the SHA-256 of its files (`SUMS`). They are written before Orbax commits it, so that none
+counts without them, and compared before a value is believed: Orbax itself restores changed bytes. SHA-256 as
+for data sets: processors have instructions for it, and hashlib has nothing faster that is sound.
+
 Orbax writes to disks and `gs://`. For `s3://`, where it does not work, the first process writes the whole
 state to its own disk and uploads it, and the others download it. Each host's memory must hold it, as it does
 for adapters.
@@ -7,10 +11,14 @@ for adapters.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
+import hashlib
 import json
 import logging
 import math
+import os
 import shutil
 import sys
 import threading
@@ -27,24 +35,45 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
+from orbax.checkpoint.path import atomicity, atomicity_types
 
 from rmsweb_jax.errors import UnreachableError, UserError
 from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.storage import AnyPath, Entry, StorePath
+from rmsweb_jax.training.identity import Identity
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
 
-def _is_not_missing_metric(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith("Requested `tracked_metric`")
+def _is_news(record: logging.LogRecord) -> bool:
+    # Orbax warns at every checkpoint without a metric; between two evaluations there is none to give. It also
+    # logs the tracebacks of errors that it raises, some of them twice.
+    known = record.exc_info and "orbax" in record.pathname
+    return not (known or record.getMessage().startswith("Requested `tracked_metric`"))
 
 
-# Orbax warns at every checkpoint without a metric; between two evaluations there is none to give.
-logging.getLogger("absl").addFilter(_is_not_missing_metric)
+logging.getLogger("absl").addFilter(_is_news)
 
 
 _THREADS = 8
-# What Orbax raises when a checkpoint does not fit.
-_MISFITS = (ValueError, KeyError, FileNotFoundError)
+# What Orbax raises when a whole checkpoint does not fit.
+_MISFITS = (ValueError, KeyError)
+# The file of a checkpoint with the size and the SHA-256 of all others.
+SUMS = "sha256.json"
+# Orbax writes these when it commits: the time, and a mark.
+_UNSUMMED = (SUMS, "_CHECKPOINT_METADATA", atomicity.COMMIT_SUCCESS_FILE)
+_BLOCK = 2**20
+
+
+class DamagedError(UserError):
+    """A checkpoint is not what was saved.
+
+    Attributes:
+      checkpoint: which one, and what is wrong with it.
+    """
+
+    def __init__(self, checkpoint: str):
+        self.checkpoint = checkpoint
+        super().__init__(f"{checkpoint}: put its files back, or delete its folder to do without it")
 
 
 class Checkpoints:
@@ -55,21 +84,31 @@ class Checkpoints:
       keep: number of latest checkpoints to keep.
       best: metric by which the best checkpoint is kept too, of equal ones the newest; "" for none.
       higher_is_better: the direction of that metric.
+      identity: what the run is made of: kept in each checkpoint, and compared when the run resumes.
     """
 
-    def __init__(self, folder: AnyPath, keep: int = 2, best: str = "", higher_is_better: bool = True):
+    def __init__(
+        self,
+        folder: AnyPath,
+        keep: int = 2,
+        best: str = "",
+        higher_is_better: bool = True,
+        identity: Identity | None = None,
+    ):
         self._folder = folder.resolve() if isinstance(folder, Path) else folder
-        self._best = best
+        self._best, self._identity = best, identity
         options = _options(keep, best, higher_is_better)
+        on_gcs = isinstance(folder, StorePath) and folder.scheme == "gs"
+        options.temporary_path_class = _CommitFile if on_gcs else _Rename
         self._copies = None
-        if isinstance(folder, StorePath) and folder.scheme != "gs":
+        if isinstance(folder, StorePath) and not on_gcs:
             self._copies = _Copies(folder)
             options.multiprocessing_options, options.create = _alone(), False
         else:
             options.async_options = ocp.AsyncOptions(barrier_sync_fn=_meet)
-        place = self._copies.disk if self._copies else epath.Path(str(self._folder))
+        self._place = epath.Path(str(self._copies.disk if self._copies else self._folder))
         with _one_line(self._folder):
-            self._manager = ocp.CheckpointManager(place, options=options)
+            self._manager = _Manager(self._place, options=options)
             self._latest = _agreed(self._manager.latest_step())
 
     def latest_step(self) -> int | None:
@@ -98,6 +137,8 @@ class Checkpoints:
         if jax.default_backend() == "cpu":
             # On CPUs the writer would read the buffers that the next step donates.
             state = jax.tree.map(jnp.copy, state)
+        if self._identity:
+            extra = extra | {"identity": self._identity.digests}
         value = (metrics or {}).get(self._best, math.nan)
         if self._copies:
             self._copies.wait()
@@ -116,6 +157,42 @@ class Checkpoints:
             self._manager.wait_until_finished()
             self._copies.begin_upload()
 
+    def resume(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
+        """Restores the newest checkpoint that is whole; None if the run has none yet.
+
+        Damaged ones that are newer are named in a line each on standard error and deleted: the run makes
+        them again.
+
+        Args:
+          abstract_state: see `restore`.
+
+        Returns:
+          Its step, the state, and the extra values.
+
+        Raises:
+          UserError: as `restore`; none is whole, and nothing is deleted; or the checkpoint's identity differs
+            from this run's.
+        """
+        damaged: dict[int, str] = {}
+        for step in _agreed(sorted(self._manager.all_steps(), reverse=True)):
+            try:
+                state, extra = self.restore(step, abstract_state)
+            except DamagedError as error:
+                damaged[step] = error.checkpoint
+                continue
+            for other, what in damaged.items():
+                if is_first():
+                    print(f"{what}: going on from step {step}", file=sys.stderr, flush=True)
+                self._delete(other)
+            self._latest = step
+            return step, state, extra
+        if damaged:
+            raise UserError(
+                f"{'; '.join(damaged.values())}; no other is left: put its files back, or use another "
+                "--workdir"
+            )
+        return None
+
     def restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
         """Restores a checkpoint.
 
@@ -126,25 +203,41 @@ class Checkpoints:
           The state, and the extra values.
 
         Raises:
+          DamagedError: a file is missing or has changed.
           UserError: the checkpoint does not fit, for example because the model has changed.
         """
         self.wait()
         if self._copies and not is_first():
             self._copies.fetch({str(step)})
             self._manager.reload()
-        items = ocp.args.Composite(
-            state=ocp.args.StandardRestore(abstract_state), extra=ocp.args.JsonRestore()
-        )
+        with _one_line(self._folder):
+            # A copy is of one process, and a shared folder is read by all together.
+            damage = _find_damage(self._place / str(step), shared=self._copies is None)
+        if damage:
+            raise DamagedError(f"{self._folder}/{step}: this checkpoint is damaged ({damage})")
         try:
             with _one_line(self._folder, _MISFITS):
-                restored = self._manager.restore(step, args=items)
+                items = ocp.args.Composite(extra=ocp.args.JsonRestore())
+                extra = self._manager.restore(step, args=items)["extra"]
+                begun = extra.pop("identity", {})
+                if self._identity:
+                    self._identity.check(begun, self._folder.parent)
+                items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract_state))
+                state = self._manager.restore(step, args=items)["state"]
         except _MISFITS as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(
-                f"{self._folder}/{step}: this checkpoint is damaged or does not fit the run ({reason}): give "
-                "another --workdir, or delete this folder to go on from the checkpoint before"
+                f"{self._folder}/{step}: this checkpoint does not fit the run ({reason}): give another "
+                "--workdir"
             ) from error
-        return restored["state"], restored["extra"]
+        return state, extra
+
+    def _delete(self, step: int) -> None:
+        """Deletes a checkpoint; all processes must call this."""
+        with _one_line(self._folder):
+            self._manager.delete(step)
+        if self._copies and is_first():
+            self._copies.delete(self._folder / str(step))
 
     def wait(self) -> None:
         """Returns when all saved checkpoints are in the folder; all processes must call this."""
@@ -174,10 +267,16 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def _one_line(folder: AnyPath, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Makes one line of the errors that Orbax and its clients raise for a bucket, but for those named."""
+    """Makes one line of the errors that Orbax and its clients raise for a full disk or a bucket.
+
+    Args:
+      but: errors that pass.
+    """
     try:
         yield
     except Exception as error:
+        if _is_full(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
         if isinstance(folder, Path) or isinstance(error, (UserError, *but)):
             raise
         reason = " ".join(str(error).split())[:200]
@@ -187,9 +286,105 @@ def _one_line(folder: AnyPath, but: tuple[type[Exception], ...] = ()) -> Iterato
         ) from error
 
 
-def _agreed(step: int | None) -> int | None:
-    """Returns the first process's step, since another one may have looked earlier; all must call this."""
-    return json.loads(from_all_processes(json.dumps(step).encode())[0])
+def _is_full(error: BaseException | None) -> bool:
+    # TensorStore raises ValueError with the system's text.
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if isinstance(error, ValueError) and os.strerror(errno.ENOSPC) in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _agreed(value: Any) -> Any:
+    """Returns the first process's value, since another one may have looked earlier; all must call this."""
+    return json.loads(from_all_processes(json.dumps(value).encode())[0])
+
+
+class _Summed(atomicity_types.TemporaryPath):
+    """Writes `SUMS` when all processes have written their files, before the checkpoint counts."""
+
+    async def finalize(self) -> None:
+        # Orbax calls this for the parts of a checkpoint, too.
+        if self.get_final().name.isdecimal():
+            await asyncio.to_thread(_write_sums, self.get())
+        await super().finalize()
+
+
+class _Rename(_Summed, atomicity.AtomicRenameTemporaryPath):
+    pass
+
+
+class _CommitFile(_Summed, atomicity.CommitFileTemporaryPath):
+    pass
+
+
+def _write_sums(folder: epath.Path) -> None:
+    paths = [path for path in _files(folder) if path.name not in _UNSUMMED]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        sums = dict(zip([str(path.relative_to(folder)) for path in paths], pool.map(_sum, paths), strict=True))
+    (folder / SUMS).write_text(json.dumps(sums))
+
+
+def _files(folder: epath.Path) -> Iterator[epath.Path]:
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _files(path)
+        else:
+            yield path
+
+
+def _sum(path: epath.Path) -> list[int | str]:
+    """Returns the size and the SHA-256 of a file."""
+    size, digest = 0, hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            size += len(block)
+    return [size, digest.hexdigest()]
+
+
+def _find_damage(folder: epath.Path, shared: bool) -> str:
+    """Says what is wrong with the files of a checkpoint; "" for nothing. All processes must call this.
+
+    Args:
+      shared: whether it is the same folder for all, of which each reads a share.
+    """
+    try:
+        sums = json.loads((folder / SUMS).read_bytes())
+    except (OSError, ValueError):
+        mine = f"{SUMS} is missing or cannot be read"
+    else:
+        share = slice(jax.process_index(), None, jax.process_count()) if shared else slice(None)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            problems = pool.map(lambda name: _problem(folder / name, name, sums[name]), sorted(sums)[share])
+            mine = next(filter(None, problems), "")
+    parts = from_all_processes(mine.encode())
+    return next((part.decode() for part in parts if part), "")
+
+
+def _problem(path: epath.Path, name: str, wanted: list[int | str]) -> str:
+    try:
+        found = _sum(path)
+    except (OSError, ValueError):
+        return f"{name} is missing or cannot be read"
+    if found[0] != wanted[0]:
+        return f"{name} has {found[0]} bytes instead of {wanted[0]}"
+    return "" if found == wanted else f"{name} has changed"
+
+
+class _Manager(ocp.CheckpointManager):
+    """Reads only metrics that are as they were saved: by them it decides which checkpoints to keep."""
+
+    def metrics(self, step: int) -> Any:
+        folder, name = self.directory / str(step), "metrics/metrics"
+        # What is wrong with these sums, `restore` says.
+        with contextlib.suppress(OSError, ValueError):
+            wanted = json.loads((folder / SUMS).read_bytes()).get(name)
+            if wanted and (damage := _problem(folder / name, name, wanted)):
+                raise DamagedError(f"{folder}: this checkpoint is damaged ({damage})")
+        return super().metrics(step)
 
 
 class _Copies:
@@ -264,9 +459,14 @@ class _Copies:
             for path in list(self._folder.iterdir()):
                 # Later ones would be those of a process that has taken over.
                 if path.name.isdecimal() and int(path.name) < newest and path.name not in here:
-                    # Without that object first, it does not count any more.
-                    (path / self.COMMITTED).unlink(missing_ok=True)
-                    list(pool.map(self._folder.store.delete, [entry.key for entry in path.entries()]))
+                    self.delete(path)
+
+    def delete(self, checkpoint: StorePath) -> None:
+        """Deletes a checkpoint in the bucket."""
+        # Without that object first, it does not count any more.
+        (checkpoint / self.COMMITTED).unlink(missing_ok=True)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(self._folder.store.delete, [entry.key for entry in checkpoint.entries()]))
 
     def close(self) -> None:
         self._pool.shutdown()

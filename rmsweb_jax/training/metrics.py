@@ -7,6 +7,7 @@ files, too.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -16,7 +17,7 @@ import math
 import textwrap
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,23 +97,19 @@ class MetricWriter:
             if path.exists():
                 _cut(path, resume_step)
         self._metrics = open(folder / METRICS_FILE, "ab")  # noqa: SIM115 - closed by close()
-        # Imported here: it imports torch where that is installed, which takes seconds.
-        from tensorboardX import SummaryWriter
-
-        # TensorBoard hides points from this step on that an earlier run of the folder wrote.
-        self._board = SummaryWriter(str(folder / _BOARD), purge_step=resume_step + 1)
+        self._board = _Board(folder / _BOARD, resume_step + 1)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Appends the row {step, time, **values}; array scalars become floats, and non-finite values null."""
         if not self._active:
             return
         plain = plain_values(values)
-        self._metrics.write(_line({"step": step, "time": round(time.time(), 3), **plain}))
-        # A kill after a step must not lose its row: resuming reads the file.
-        self._metrics.flush()
         numbers = {key: value for key, value in plain.items() if isinstance(value, int | float)}
-        for key, value in numbers.items():
-            self._board.add_scalar(key, value, step)
+        with _named(self._metrics.name):
+            self._metrics.write(_line({"step": step, "time": round(time.time(), 3), **plain}))
+            # A kill after a step must not lose its row: resuming reads the file.
+            self._metrics.flush()
+        self._board.add_scalars(numbers, step)
         if self._wandb:
             self._wandb.write(step, numbers)
 
@@ -121,7 +118,7 @@ class MetricWriter:
         if not self._active or not replies:
             return
         rows = [{"step": step, **dataclasses.asdict(reply)} for reply in replies]
-        with open(self._replies, "ab") as file:
+        with _named(self._replies), open(self._replies, "ab") as file:
             file.write(b"".join(map(_line, rows)))
         shown = "\n\n".join(map(_markdown, replies[:_BOARD_REPLIES]))
         self._board.add_text("eval/replies", shown, step)
@@ -133,7 +130,7 @@ class MetricWriter:
     def write_groups(self, step: int, groups: Sequence[Mapping[str, Any]]) -> None:
         """Appends groups of rollouts for people to read, as a row {step, **group} each."""
         if self._active and groups:
-            with open(self._groups, "ab") as file:
+            with _named(self._groups), open(self._groups, "ab") as file:
                 file.write(b"".join(_line({"step": step, **group}) for group in groups))
 
     def publish(self, step: int) -> None:
@@ -147,7 +144,8 @@ class MetricWriter:
 
     def _close(self, failed: bool) -> None:
         if self._active:
-            self._metrics.close()
+            with _named(self._metrics.name):
+                self._metrics.close()
             self._board.close()
             if self._wandb:
                 self._wandb.close(failed)
@@ -157,6 +155,63 @@ class MetricWriter:
 
     def __exit__(self, kind: object, *exception: object) -> None:
         self._close(failed=kind is not None)
+
+
+@contextlib.contextmanager
+def _named(path: str | Path) -> Iterator[None]:
+    """Gives an error of an open file, such as that of a full disk, the file's name."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+class _Board:
+    """The file of TensorBoard.
+
+    tensorboardX's own `SummaryWriter` has a thread write it. That ends with the first error, such as that of
+    a full disk, and who adds more waits for it without end.
+
+    Args:
+      first: TensorBoard hides points from this step on that an earlier run of the folder wrote.
+    """
+
+    _FLUSH_S = 60.0
+
+    def __init__(self, folder: Path, first: int):
+        # Imported here: it imports torch where that is installed, which takes seconds.
+        from tensorboardX import summary
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        self._summary, self._event = summary, Event
+        folder.mkdir(parents=True, exist_ok=True)
+        self._name, self._flushed = folder, time.monotonic()
+        with _named(folder):
+            self._file = EventsWriter(str(folder / "events"))
+        self._write(first, session_log=SessionLog(status=SessionLog.START))
+
+    def add_scalars(self, values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            self._write(step, summary=self._summary.scalar(name, value))
+        if time.monotonic() > self._flushed + self._FLUSH_S:
+            self.flush()
+
+    def add_text(self, name: str, text: str, step: int) -> None:
+        self._write(step, summary=self._summary.text(name, text))
+
+    def _write(self, step: int, **content: Any) -> None:
+        with _named(self._name):
+            self._file.write_event(self._event(step=step, wall_time=time.time(), **content))
+
+    def flush(self) -> None:
+        with _named(self._name):
+            self._file.flush()
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        with _named(self._name):
+            self._file.close()
 
 
 class _Segments:
