@@ -27,7 +27,6 @@ def run(
     config: str,
     safe_keys: Iterable[str] = (),
     distributed: bool = False,
-    reads: Sequence[str] = (),
 ) -> None:
     """Parses `--config` and `--workdir` and calls `main(config, workdir)`.
 
@@ -38,7 +37,6 @@ def run(
       safe_keys: see `open_workdir`.
       distributed: whether it can run on several processes at once (`--distributed`). `main` then gets the
         workdir as it was given, a path of a disk or a bucket, and saves its state there.
-      reads: names of the settings that hold a folder which all processes read.
     """
     workdir_flag = flags.DEFINE_string("workdir", None, "Folder for everything it writes.", required=True)
     join_flag = None
@@ -57,7 +55,7 @@ def run(
                 from rmsweb_jax.training.distributed import Hosts
 
                 hosts = stack.enter_context(Hosts())
-                hosts.agree(config, workdir, reads)
+                hosts.agree(config, workdir)
                 process = jax.process_index()
             # The first process opens the workdir, or ends all.
             if hosts and process:

@@ -53,7 +53,6 @@ def run() -> None:
         "configs/rl.py:demo",
         safe_keys=(*safe_keys(RlConfig), "play.fleet", "play.apps_folder", "replays"),
         distributed=True,
-        reads=("prompts", "eval_prompts", "model"),
     )
 
 

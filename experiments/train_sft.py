@@ -37,10 +37,4 @@ def main(config: ConfigDict, workdir: AnyPath) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(
-        main,
-        "configs/sft.py:demo",
-        safe_keys=safe_keys(SftConfig),
-        distributed=True,
-        reads=("corpus", "model"),
-    )
+    cli.run(main, "configs/sft.py:demo", safe_keys=safe_keys(SftConfig), distributed=True)

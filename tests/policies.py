@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from flax import nnx
 from PIL import Image
+from safetensors.numpy import load_file, save_file
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -83,6 +84,17 @@ def write_corpus(folder: Path, repeats: Sequence[int]) -> None:
         for number, times in enumerate(repeats)
     ]
     write_dataset(folder, samples, "sft_samples")
+
+
+def perturb(file: Path) -> None:
+    """Adds noise to all weights of a safetensors file, which keeps its shapes."""
+    rng = np.random.default_rng(0)
+    tensors = load_file(file)
+    noisy = {
+        name: (value + rng.normal(0, 0.01, value.shape)).astype(value.dtype)
+        for name, value in tensors.items()
+    }
+    save_file(noisy, file, {"format": "pt"})
 
 
 def weights(folder: Path) -> dict[str, Any]:

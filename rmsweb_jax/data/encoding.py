@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from PIL import Image
 
 from rmsweb_jax.actions.parse import ReplyError, action_span
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.data.sizes import SampleSize, SizesFile, count_sizes
+from rmsweb_jax.data.sizes import SampleSize, SizesFile, count_sizes, spread
 from rmsweb_jax.data.sources import RecordSource
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -31,7 +32,7 @@ from rmsweb_jax.qwen3_vl.processor import (
     image_grid,
     upright_size,
 )
-from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample
 
 # Counts changes of the prompt's template and of the sizes of images, after which stored sizes are wrong.
@@ -174,17 +175,29 @@ def dataset_sizes(
 ) -> list[SampleSize]:
     """Returns the sizes of all samples of a data set, stored with it if it may be written, else in `workdir`.
 
-    With several processes all of them must call this; each counts its share of what is not stored.
+    Looks first for the screenshots of all samples, since stored sizes need none of them. With several
+    processes all of them must call this; each counts its share of what is not stored.
 
     Args:
       threads: samples that a process counts at a time.
 
     Raises:
-      UserError: a record or a screenshot cannot be read.
+      UserError: screenshots are missing, or a record or a screenshot cannot be read.
     """
+    _check_screenshots(source, encoder.images, threads)
     folders = [source.folder, *([workdir] if workdir else [])]
     files = [SizesFile(folder, source.digest, encoder.fingerprint) for folder in folders]
     return count_sizes(files, len(source), lambda number: encoder.size(as_sample(source[number])), threads)
+
+
+def _check_screenshots(source: RecordSource[SftSample | RlPrompt], images: ImageStore, threads: int) -> None:
+    names = spread(len(source), lambda number: record_images(source[number]), threads)
+    every = list(dict.fromkeys(itertools.chain.from_iterable(names)))
+    if missing := images.missing(every):
+        raise UserError(
+            f"{source.folder}: {len(missing)} of its {len(every)} screenshots are missing, the first one is "
+            f"{images.where(missing[0])}: put them back, or make this data set again"
+        )
 
 
 def as_sample(record: RlPrompt | SftSample) -> SftSample:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any

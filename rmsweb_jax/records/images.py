@@ -117,6 +117,16 @@ class ImageStore:
             return True
         return self._packed is not None and self._packed.find(sha256) is not None
 
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Returns which of these images are not here, each once; looks for their names alone."""
+        files = () if self._root is None else self._root.glob("[0-9a-f][0-9a-f]/*.png")
+        here, packed = {path.stem for path in files}, self._packed
+        return [
+            name
+            for name in dict.fromkeys(names)
+            if name not in here and (packed is None or packed.find(name) is None)
+        ]
+
     def link_from(self, other: ImageStore, sha256: str) -> None:
         """Adds an image of another store, by a hard link if possible, else by a copy.
 

@@ -237,7 +237,7 @@ class Checkpoints:
         with _one_line(self._folder):
             self._manager.delete(step)
         if self._copies and is_first():
-            self._copies.delete(self._folder / str(step))
+            self._copies.delete(step)
 
     def wait(self) -> None:
         """Returns when all saved checkpoints are in the folder; all processes must call this."""
@@ -302,28 +302,29 @@ def _agreed(value: Any) -> Any:
     return json.loads(from_all_processes(json.dumps(value).encode())[0])
 
 
-class _Summed(atomicity_types.TemporaryPath):
-    """Writes `SUMS` when all processes have written their files, before the checkpoint counts."""
-
+class _Rename(atomicity.AtomicRenameTemporaryPath):
     async def finalize(self) -> None:
-        # Orbax calls this for the parts of a checkpoint, too.
-        if self.get_final().name.isdecimal():
-            await asyncio.to_thread(_write_sums, self.get())
+        await _sum_up(self)
         await super().finalize()
 
 
-class _Rename(_Summed, atomicity.AtomicRenameTemporaryPath):
-    pass
+class _CommitFile(atomicity.CommitFileTemporaryPath):
+    async def finalize(self) -> None:
+        await _sum_up(self)
+        await super().finalize()
 
 
-class _CommitFile(_Summed, atomicity.CommitFileTemporaryPath):
-    pass
+async def _sum_up(path: atomicity_types.TemporaryPath) -> None:
+    """Writes `SUMS` when all processes have written their files, before the checkpoint counts."""
+    # Orbax finalizes the parts of a checkpoint, too.
+    if path.get_final().name.isdecimal():
+        await asyncio.to_thread(_write_sums, path.get())
 
 
 def _write_sums(folder: epath.Path) -> None:
-    paths = [path for path in _files(folder) if path.name not in _UNSUMMED]
+    paths = {str(path.relative_to(folder)): path for path in _files(folder) if path.name not in _UNSUMMED}
     with ThreadPoolExecutor(_THREADS) as pool:
-        sums = dict(zip([str(path.relative_to(folder)) for path in paths], pool.map(_sum, paths), strict=True))
+        sums = dict(zip(paths, pool.map(_sum, paths.values()), strict=True))
     (folder / SUMS).write_text(json.dumps(sums))
 
 
@@ -459,10 +460,11 @@ class _Copies:
             for path in list(self._folder.iterdir()):
                 # Later ones would be those of a process that has taken over.
                 if path.name.isdecimal() and int(path.name) < newest and path.name not in here:
-                    self.delete(path)
+                    self.delete(int(path.name))
 
-    def delete(self, checkpoint: StorePath) -> None:
+    def delete(self, step: int) -> None:
         """Deletes a checkpoint in the bucket."""
+        checkpoint = self._folder / str(step)
         # Without that object first, it does not count any more.
         (checkpoint / self.COMMITTED).unlink(missing_ok=True)
         with ThreadPoolExecutor(_THREADS) as pool:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata, resources
 from pathlib import Path
 from types import TracebackType
@@ -29,8 +29,7 @@ from jax._src import distributed as jax_distributed  # The key-value store has n
 from ml_collections import ConfigDict
 
 from rmsweb_jax.errors import StoppedError, UserError, user_message
-from rmsweb_jax.records.dataset import MANIFEST
-from rmsweb_jax.storage import AnyPath, StorePath, parse_path
+from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.workdir import flatten_settings, make_folder
 
 # Seconds without a sign of life, from JAX's own threads, after which the service gives up a process.
@@ -165,16 +164,15 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         traceback.print_exception(error)
         self._leave(1, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
-    def agree(self, config: ConfigDict, workdir: AnyPath, reads: Iterable[str]) -> None:
+    def agree(self, config: ConfigDict, workdir: AnyPath) -> None:
         """Compares what all hosts are about to run; all must call this.
 
-        Args:
-          reads: names of the settings that hold a data set or model folder.
+        Data sets and models are compared when they are opened, see `training.identity`.
 
         Raises:
           UserError: they differ, on all hosts alike; the message names the host, and what differs.
         """
-        facts = _settings(config) | _versions() | _data(config, reads)
+        facts = _settings(config) | _versions()
         mark = f".hosts-{secrets.token_hex(8)}"
         if self.number == 0:
             if isinstance(workdir, Path):
@@ -318,29 +316,6 @@ def _versions() -> dict[str, str]:
     root = Path(str(resources.files("rmsweb_jax")))
     files = {f"{path.relative_to(root.parent)}": _digest(path.read_bytes()) for path in root.rglob("*.py")}
     return {f"version of {name}": version for name, version in versions.items()} | dict(sorted(files.items()))
-
-
-def _data(config: ConfigDict, reads: Iterable[str]) -> dict[str, str]:
-    return {
-        f"data in config.{name}": data_version(parse_path(str(config[name]), f"config.{name}"))
-        for name in reads
-        if config[name]
-    }
-
-
-def data_version(folder: AnyPath) -> str:
-    """A digest of a data set's manifest, or of a model's files: JSON, sizes, and versions in a bucket."""
-    if (folder / MANIFEST).exists():
-        return _digest((folder / MANIFEST).read_bytes())
-    if isinstance(folder, StorePath):
-        parts = list(map(str, folder.entries()))
-    else:
-        files = sorted(path for path in folder.glob("*") if path.is_file())
-        parts = [
-            f"{path.name} {_digest(path.read_bytes()) if path.suffix == '.json' else path.stat().st_size}"
-            for path in files
-        ]
-    return _digest("\n".join(parts).encode()) if parts else "not there"
 
 
 def _digest(data: bytes) -> str:

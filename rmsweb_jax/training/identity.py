@@ -77,9 +77,7 @@ def identify(model: Path, datasets: Mapping[str, AnyPath]) -> Identity:
     with ThreadPoolExecutor(_THREADS) as pool:
         files = dict(zip((path.name for path in paths), pool.map(_file_digest, paths), strict=True))
     digests = {"base model": files}
-    digests |= {
-        part: {"records": records_digest(load_manifest(folder))} for part, folder in datasets.items()
-    }
+    digests |= {part: {"records": records_digest(load_manifest(folder))} for part, folder in datasets.items()}
     mine = {f"{part} ({name})": digest[:12] for part, one in digests.items() for name, digest in one.items()}
     host = f"{socket.gethostname()} (process {jax.process_index()})"
     every = [json.loads(part) for part in from_all_processes(json.dumps([host, mine]).encode())]

@@ -182,14 +182,14 @@ class _Board:
         # Imported here: it imports torch where that is installed, which takes seconds.
         from tensorboardX import summary
         from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-        self._summary, self._event = summary, Event
+        events: Any = importlib.import_module("tensorboardX.proto.event_pb2")
+        self._summary, self._event = summary, events.Event
         folder.mkdir(parents=True, exist_ok=True)
         self._name, self._flushed = folder, time.monotonic()
         with _named(folder):
             self._file = EventsWriter(str(folder / "events"))
-        self._write(first, session_log=SessionLog(status=SessionLog.START))
+        self._write(first, session_log=events.SessionLog(status=events.SessionLog.START))
 
     def add_scalars(self, values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():

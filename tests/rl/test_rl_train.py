@@ -9,7 +9,6 @@ import shutil
 import signal
 import weakref
 from pathlib import Path
-from types import SimpleNamespace
 
 import chex
 import jax
@@ -29,13 +28,13 @@ from rmsweb_jax.records.schema import RlPrompt, SftSample
 from rmsweb_jax.rl import metrics as evaluate_module
 from rmsweb_jax.rl import train as train_module
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.rollout import Rollouts, groups_from_json
+from rmsweb_jax.rl.rollout import Rollouts
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.training.metrics import read_metrics
 from rmsweb_jax.training.optimizer import adamw
 from tests.compilations import compiled_by_step
-from tests.policies import REPLY, KilledError, random_messages, weights
+from tests.policies import REPLY, KilledError, perturb, random_messages, weights
 
 
 def rl_prompt(number: int, images: ImageStore, target: str = "") -> RlPrompt:
@@ -162,6 +161,25 @@ def test_a_run_that_is_stopped_ends_bitwise_like_an_unbroken_one(config, tmp_pat
             patch.setattr(train_module, "update_policy", stop)
             run(config, tmp_path / "stopped")
         assert not (tmp_path / "stopped" / "report.json").exists()
+    # What the run is made of must be the same as before.
+    others = {"prompts": tmp_path / "prompts", "model": tmp_path / "base"}
+    write_dataset(
+        others["prompts"],
+        (rl_prompt(number, ImageStore(others["prompts"])) for number in range(22)),
+        "rl_prompts",
+    )
+    shutil.copytree(config.model, others["model"])
+    perturb(others["model"] / "model.safetensors")
+    for name, changed in (
+        ("prompts", "prompts at .*records"),
+        ("model", "base model at .*model.safetensors"),
+    ):
+        other = config.copy_and_resolve_references()
+        other[name] = str(others[name])
+        with pytest.raises(
+            UserError, match=rf"stopped: what .* has changed since it began: {changed}\): put"
+        ):
+            run(other, tmp_path / "stopped")
     resumed = run(config, tmp_path / "stopped")
     assert len(curves(tmp_path / "whole")) == 4
     assert curves(tmp_path / "whole") == curves(tmp_path / "stopped")
@@ -231,14 +249,6 @@ def test_an_iteration_counts_what_it_drops_and_frees_its_examples(config, tmp_pa
         row["dynamic_sampling/batches"] for row in rows
     ]
     assert made and live == [0, 0, 0]
-
-
-def test_a_prompt_that_has_left_the_data_set_is_one_line(prompts):
-    data = SimpleNamespace(numbers={"p1": 1}, records=SimpleNamespace(folder=prompts))
-    with pytest.raises(
-        UserError, match=rf"^{prompts}: prompt p7 of the checkpoint is no longer there: restore"
-    ):
-        groups_from_json([{"prompt_id": "p7"}], data, {})
 
 
 @pytest.mark.slow

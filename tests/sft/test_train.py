@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.train import train
 from rmsweb_jax.training.metrics import REPLIES_FILE, read_metrics, read_rows
 from tests.compilations import compiled_by_step
-from tests.policies import KilledError, weights, write_corpus
+from tests.policies import KilledError, perturb, weights, write_corpus
 
 # The last sample is much longer than the others.
 REPEATS = [1 + number % 3 for number in range(14)] + [200]
@@ -122,7 +123,9 @@ def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, whole, tmp_path,
     }
 
 
-def test_a_signal_saves_and_only_the_same_corpus_goes_on(config, corpus, tmp_path, monkeypatch):
+def test_a_signal_saves_and_only_the_same_corpus_and_base_go_on(
+    config, corpus, random_policy, tmp_path, monkeypatch
+):
     run_step = train_module.run_step
     calls = iter(range(100))
 
@@ -137,9 +140,16 @@ def test_a_signal_saves_and_only_the_same_corpus_goes_on(config, corpus, tmp_pat
     assert raised.value.exit_code == 75
     write_corpus(tmp_path / "corpus", [*REPEATS, 1])
     config.corpus = str(tmp_path / "corpus")
-    with pytest.raises(UserError, match="another corpus"):
+    with pytest.raises(
+        UserError, match=r"run: what .* has changed since it began: corpus at .*/corpus \(rec"
+    ):
         run(config, tmp_path / "run")
-    config.corpus = str(corpus)
+    config.corpus, config.model = str(corpus), str(tmp_path / "base")
+    shutil.copytree(random_policy, tmp_path / "base")
+    perturb(tmp_path / "base" / "model.safetensors")
+    with pytest.raises(UserError, match=r"began: base model at .*/base \(model.safetensors\): put it back"):
+        run(config, tmp_path / "run")
+    config.model = str(random_policy)
     report = run(config, tmp_path / "run")
     assert report["steps"] == 6
     assert [row["step"] for row in read_metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmsweb_jax.training.distributed import data_version, differences
+from rmsweb_jax.training.distributed import differences
 from tests.policies import write_corpus
 from tests.proofs.runs import Run, command
 from tests.virtual_devices import device_environment
@@ -152,8 +152,6 @@ def test_differences_name_the_host_that_is_not_like_most():
     names = ["a", "b", "c"]
     assert differences(names, [{"x": "1", "y": "2"}] * 3) == ""
     assert "a has x = 2, but b has 1: start" in differences(names, [{"x": "2"}, {"x": "1"}, {"x": "1"}])
-    lacking = {"x": data_version(Path("/nowhere"))}
-    assert "c has x = not there, but a has 1:" in differences(names, [{"x": "1"}, {"x": "1"}, lacking])
     assert "c has x = not there, but a has 1;" in differences(names, [{"x": "1"}, {"x": "1"}, {"y": "1"}])
     assert "b has x = 2, but a has 1:" in differences(names[:2], [{"x": "1"}, {"x": "2"}])
     many = [{str(number): str(host) for number in range(9)} for host in range(2)]
@@ -162,21 +160,18 @@ def test_differences_name_the_host_that_is_not_like_most():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [slurm, open_mpi])
-def test_hosts_with_other_code_data_settings_or_workdir_are_refused(random_policy, corpus, tmp_path, cluster):
-    shutil.copytree(corpus, tmp_path / "corpus")
+def test_hosts_with_other_code_settings_or_workdir_are_refused(random_policy, corpus, tmp_path, cluster):
     other = tmp_path / "other"
     for package in ("rmsweb_jax", "experiments", "configs"):
         shutil.copytree(ROOT / package, other / package, ignore=shutil.ignore_patterns("__pycache__"))
     with open(other / "rmsweb_jax" / "sft" / "loss.py", "a") as source:
         source.write("# A change.\n")
-    write_corpus(other / "corpus", [1, 2, 3])
     first = tmp_path / "first"
     first.mkdir()
     for package in ("rmsweb_jax", "experiments", "configs"):
         (first / package).symlink_to(ROOT / package)
-    (first / "corpus").symlink_to(corpus)
     ends = run_two(
-        [*arguments(random_policy, "corpus"), "--workdir=run"],
+        [*arguments(random_policy, corpus), "--workdir=run"],
         (first, other),
         cluster,
         ("--config.seed=7",),
@@ -188,12 +183,33 @@ def test_hosts_with_other_code_data_settings_or_workdir_are_refused(random_polic
     for what in (
         "config.seed = 7, but",
         "rmsweb_jax/sft/loss.py = ",
-        "data in config.corpus = ",
         "--workdir = run, a folder of that host alone, but",
     ):
         assert f"{second} {what}" in line
-    assert line.count(second) == 4
+    assert line.count(second) == 3
     assert list((first / "run").iterdir()) == [] and not (other / "run").exists()
+
+
+@pytest.mark.slow
+def test_hosts_with_another_corpus_or_model_are_refused(random_policy, corpus, tmp_path):
+    """Weights of the same size: the difference is in their bytes."""
+    folders = tmp_path / "first", tmp_path / "second"
+    for folder in folders:
+        folder.mkdir()
+        for package in ("rmsweb_jax", "experiments", "configs"):
+            (folder / package).symlink_to(ROOT / package)
+        shutil.copytree(random_policy, folder / "policy")
+    shutil.copytree(corpus, folders[0] / "corpus")
+    write_corpus(folders[1] / "corpus", [1, 2, 3])
+    weights = next((folders[1] / "policy").glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
+    ends = run_two([*arguments("policy", "corpus"), f"--workdir={tmp_path / 'run'}"], folders)
+    assert [code for code, _ in ends] == [2, 2]
+    for _, line in ends:
+        # A process that ends first tells the other, which may have found the same by then.
+        assert "the hosts of this run differ: " in line
+        for what in (f"base model ({weights.name}) = ", "corpus (records) = "):
+            assert f"{socket.gethostname()} (process 1) has {what}" in line
 
 
 @pytest.mark.slow
@@ -203,10 +219,9 @@ def test_an_error_of_one_host_ends_all_with_it(random_policy, corpus, tmp_path):
         folder.mkdir()
         for package in ("rmsweb_jax", "experiments", "configs"):
             (folder / package).symlink_to(ROOT / package)
-        shutil.copytree(random_policy, folder / "policy")
-    weights = next((folders[1] / "policy").glob("*.safetensors"))
-    weights.write_bytes(b"\xff" * weights.stat().st_size)  # As long as it was, which all hosts agree on.
-    ends = run_two([*arguments("policy", corpus), f"--workdir={tmp_path / 'run'}"], folders)
+        shutil.copytree(corpus, folder / "corpus")
+    next((folders[1] / "corpus").glob("images/*/*.png")).unlink()
+    ends = run_two([*arguments(random_policy, "corpus"), f"--workdir={tmp_path / 'run'}"], folders)
     assert ends[1][0] == ends[0][0] == 2
     assert (
         ends[0][1] == f"error: {socket.gethostname()} (process 1) ended: {ends[1][1].removeprefix('error: ')}"
