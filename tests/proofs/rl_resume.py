@@ -73,12 +73,12 @@ def new_run(root: Path, name: str) -> Run:
     return Run(root, name, command("experiments.train_rl", "configs/rl.py:smoke", settings))
 
 
-def write_prompts(folder: Path) -> None:
+def write_prompts(folder: Path, seed: int = SEED) -> None:
     """First steps whose target is a click, and whose request is "Click.": the policy clicks at random.
 
     A quarter of the requests names an element, the target or another one: mastered and hopeless prompts.
     """
-    rng, images = random.Random(SEED), ImageStore(folder)
+    rng, images = random.Random(seed), ImageStore(folder)
     prompts: list[RlPrompt] = []
     while len(prompts) < PROMPTS:
         number = len(prompts)

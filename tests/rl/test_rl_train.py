@@ -170,15 +170,11 @@ def test_a_run_that_is_stopped_ends_bitwise_like_an_unbroken_one(config, tmp_pat
     )
     shutil.copytree(config.model, others["model"])
     perturb(others["model"] / "model.safetensors")
-    for name, changed in (
-        ("prompts", "prompts at .*records"),
-        ("model", "base model at .*model.safetensors"),
-    ):
+    changed = {"prompts": r"prompts at .*records\)", "model": r"base model at .*model.safetensors\)"}
+    for name, what in changed.items():
         other = config.copy_and_resolve_references()
         other[name] = str(others[name])
-        with pytest.raises(
-            UserError, match=rf"stopped: what .* has changed since it began: {changed}\): put"
-        ):
+        with pytest.raises(UserError, match=rf"stopped: what .* has changed since it began: {what}: put"):
             run(other, tmp_path / "stopped")
     resumed = run(config, tmp_path / "stopped")
     assert len(curves(tmp_path / "whole")) == 4
