@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import is_temporary, make_folder, replacing, sync_folder, write_atomic
-from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.packs import Packs, StoredFile
 from rmsweb_jax.records.schema import KINDS, SCHEMA_VERSION, Record
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
@@ -230,6 +230,7 @@ def write_dataset(
     kind: str,
     provenance: dict[str, Any] | None = None,
     shard_size: int = SHARD_RECORDS,
+    images: AnyPath | str | None = None,
 ) -> Manifest:
     """Writes a whole data set; replaces one of other provenance in `folder`, except for its images.
 
@@ -240,21 +241,38 @@ def write_dataset(
       folder: created if missing.
       records: records of the type `KINDS[kind]`; consumed once, a shard at a time.
       shard_size: number of records in a shard.
+      images: the data set that the records come from, whose screenshots are taken along. Without it those
+        that are not in `folder` already are counted in a line on standard error.
 
     Raises:
-      UserError: there are no records, or a shard could not be written whole.
+      UserError: there are no records, `images` lacks a screenshot, or a shard could not be written whole.
       TypeError: a record has another type.
     """
     type_ = KINDS[kind]
     make_folder(folder)
     build = _Build(folder, kind, provenance or {})
+    names: set[str] = set()
+    source, target = None if images is None else ImageStore(images), ImageStore(folder)
     stream = iter(records)
     while chunk := list(itertools.islice(stream, shard_size)):
         wrong = next((record for record in chunk if not isinstance(record, type_)), None)
         if wrong is not None:
             raise TypeError(f"{kind} holds {type_.__name__}, not {type(wrong).__name__}")
+        new = dict.fromkeys(name for record in chunk for name in record_images(record) if name not in names)
+        names.update(new)
+        if source is not None:
+            for name in new:
+                target.link_from(source, name)
         build.add([record.model_dump_json().encode() for record in chunk])
-    return build.finish()
+    manifest = build.finish()
+    if missing := target.missing(names):
+        print(
+            f"{folder}: {len(missing)} screenshots that its records name are not there: give the data set "
+            "that they come from, write_dataset(..., images=FOLDER)",
+            file=sys.stderr,
+            flush=True,
+        )
+    return manifest
 
 
 def read_dataset(folder: AnyPath | str, type_: type[R] | None = None) -> Iterator[R]:

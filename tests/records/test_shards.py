@@ -10,7 +10,10 @@ import pytest
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import dataset_size, load_manifest, read_dataset, write_dataset
-from rmsweb_jax.records.schema import SCHEMA_VERSION, Message, RlPrompt, SftSample, TextPart
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import SCHEMA_VERSION, ImagePart, Message, RlPrompt, SftSample, TextPart
+from rmsweb_jax.records.tools import check_dataset
+from tests.records.sets import png
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,6 +132,36 @@ def test_empty(folder):
     with pytest.raises(UserError, match="no records to write"):
         write_dataset(folder, [], "sft_samples")
     assert not (folder / "manifest.json").exists()
+
+
+def test_screenshots_are_taken_along_from_where_the_records_come(tmp_path, capfd):
+    source, target = tmp_path / "source", tmp_path / "target"
+    records = [screenshot_sample(number, ImageStore(source)) for number in range(5)]
+    write_dataset(source, records, "sft_samples")
+    assert capfd.readouterr().err == ""
+    write_dataset(target, read_dataset(source), "sft_samples")
+    assert capfd.readouterr().err == (
+        f"{target}: 5 screenshots that its records name are not there: give the data set that they come "
+        "from, write_dataset(..., images=FOLDER)\n"
+    )
+    assert len(check_dataset(target).problems) == 5
+    write_dataset(target, read_dataset(source), "sft_samples", shard_size=2, images=source)
+    assert capfd.readouterr().err == "" and not check_dataset(target).problems
+    next(source.glob("images/*/*.png")).unlink()
+    with pytest.raises(UserError, match="missing screenshot"):
+        write_dataset(tmp_path / "other", records, "sft_samples", images=source)
+
+
+def screenshot_sample(number: int, images: ImageStore) -> SftSample:
+    image = ImagePart(sha256=images.put(png(number)))
+    return SftSample(
+        sample_id=f"s{number}",
+        task_id="t",
+        site="s",
+        kind="action",
+        messages=(Message(role="user", content=(image,)),),
+        response="",
+    )
 
 
 def test_record_of_another_type(tmp_path):

@@ -206,7 +206,7 @@ def test_hosts_with_another_corpus_or_model_are_refused(random_policy, corpus, t
     ends = run_two([*arguments("policy", "corpus"), f"--workdir={tmp_path / 'run'}"], folders)
     assert [code for code, _ in ends] == [2, 2]
     for _, line in ends:
-        # A process that ends first tells the other, which may have found the same by then.
+        # Where one process ends first, the other may end with its line.
         assert "the hosts of this run differ: " in line
         for what in (f"base model ({weights.name}) = ", "corpus (records) = "):
             assert f"{socket.gethostname()} (process 1) has {what}" in line
