@@ -6,6 +6,7 @@ The full disk is a small tmpfs, which only root can mount.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import shutil
 import signal
@@ -211,10 +212,12 @@ def measure(root: Path) -> list[tuple[int, Case]]:
         command("experiments.train_rl", "configs/rl.py:smoke", RL),
         {"prompts": root / "prompts", "model": root / "base"},
     )
-    cases = list(try_stage(sft, root, stop_after=5))
-    if os.geteuid() == 0:
-        cases += fill_disk(sft, root)
-    return [*cases, *try_stage(rl, root, stop_after=2)]
+    disk = fill_disk(sft, root) if os.geteuid() == 0 else ()
+    cases = []
+    for code, case in itertools.chain(try_stage(sft, root, 5), disk, try_stage(rl, root, 2)):
+        print(f"{case.stage}, {case.what}: {case.holds(code)}", *case.lines, sep="\n", file=sys.stderr)
+        cases.append((code, case))
+    return cases
 
 
 def page(cases: list[tuple[int, Case]], root: Path) -> str:
