@@ -46,7 +46,7 @@ def draw(folder: Path, url: str = "") -> dict[str, object]:
     data, _, _ = open_prompts(config, processor, source, folder, folder)
     model = load_policy(config, source, make_mesh(data=2, fsdp=1, tensor=1), config.lora, config.seed)
     sampling = Sampling(config.num_samples, config.max_response_tokens, config.temperature)
-    generator = make_generator(config, sampling, list(data.sizes.values()), processor, held=0, data=[data])
+    generator = make_generator(config, list(data.sizes.values()), processor, held=0, data=[data])
     done: collections.Counter[str] = collections.Counter()
     encode = Encoder.example
 

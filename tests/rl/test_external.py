@@ -306,7 +306,7 @@ def test_what_waits_is_sent_without_a_poll_and_by_the_newest_policy(policy, serv
 
     def answer(body: dict) -> dict:
         asked.put(body["model"])
-        leave.get()
+        leave.get(timeout=600)
         return server.vllm(body)
 
     server.serve(CHAT, answer)
