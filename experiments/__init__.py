@@ -5,7 +5,13 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from rmsweb_jax.errors import missing_extra
+from rmsweb_jax import signals
+
+# The name of a script that Python still looks for: from here on, also during its imports, Ctrl-C is one line.
+if sys.argv[0] == "-m":
+    signals.end_at_once()
+
+from rmsweb_jax.errors import missing_extra  # noqa: E402
 
 
 def _report_missing_extra(

@@ -21,7 +21,7 @@ from collection.fleet.policy_server import serve_actor
 from collection.tasks.files import read_all_tasks
 from rmsweb_jax.data.sources import is_held_out
 from rmsweb_jax.errors import StoppedError, UserError
-from rmsweb_jax.processes import ChildProcess, StopRequest
+from rmsweb_jax.processes import ChildProcess
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
@@ -32,6 +32,7 @@ from rmsweb_jax.rl.episodes import Begun
 from rmsweb_jax.rl.remote.protocols import chat_fields
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import safe, to_config_dict
+from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.storage import AnyPath, local_path
 
 # A policy, and the one after it while the first is unloaded.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib.metadata
 import re
-import signal
 import sys
 import traceback
 from collections.abc import Iterator
+
+from rmsweb_jax import signals
 
 
 class UserError(Exception):
@@ -24,17 +24,18 @@ class UserError(Exception):
 class StoppedError(UserError):
     """A signal stopped the run after saving its state; a scheduler may start the same command again.
 
-    The exit code is EX_TEMPFAIL of sysexits.h.
-
     Args:
       saved: the state from which the next run continues, as a clause.
       cause: name of the signal.
+      continues: False for a server, which has nothing to continue.
     """
 
     exit_code = 75
 
-    def __init__(self, saved: str, cause: str = "a signal"):
-        super().__init__(f"stopped by {cause}; {saved}: run the same command again to continue")
+    def __init__(self, saved: str, cause: str = "a signal", continues: bool = True):
+        how = ": run the same command again to continue" if continues else ""
+        super().__init__(f"{signals.describe(cause)}; {saved}{how}")
+        self.exit_code = signals.exit_code(cause)
 
 
 class UnreachableError(UserError):
@@ -43,26 +44,13 @@ class UnreachableError(UserError):
     exit_code = StoppedError.exit_code
 
 
-class StopSignal(KeyboardInterrupt):
-    """A signal other than Ctrl-C that asks the process to end; the argument is its name."""
-
-
-# SIGTERM is what Kubernetes, Slurm and a reclaimed TPU send. SIGUSR1 is what `sbatch --signal=USR1@300` sends
-# before a time limit.
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-
-
-def _raise_stop(number: int, frame: object) -> None:
-    raise StopSignal(signal.Signals(number).name)
-
-
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """Turns errors that users can cause into one line on standard error and a non-zero exit code."""
-    # An exception, so that `finally` blocks run. `StopRequest` replaces the handler while a run can save its
-    # state.
-    for number in STOP_SIGNALS:
-        signal.signal(number, _raise_stop)
+    """Turns errors that users can cause, and signals, into one line on standard error and an exit code."""
+    if "jax" in sys.modules:
+        signals.end_at_once()
+    else:
+        signals.interrupt_main()
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -80,11 +68,9 @@ def user_message(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, ModuleNotFoundError):
         message = missing_extra(error)
         return (message, 2) if message else None
-    if isinstance(error, StopSignal):
-        stop = StoppedError("what was done is kept", str(error))
-        return str(stop), stop.exit_code
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted: what was done is kept; run the same command again to continue", 130
+        stop = StoppedError("what was done is kept", error.args[0] if error.args else "SIGINT")
+        return str(stop), stop.exit_code
     if isinstance(error, OSError):
         where = error.filename or "output"
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -96,6 +82,8 @@ def user_message(error: BaseException) -> tuple[str, int] | None:
 
 def missing_extra(error: ModuleNotFoundError) -> str:
     """Writes the message for a missing module that an extra installs; "" for any other module."""
+    import importlib.metadata  # Takes longer to load than all of this module.
+
     try:
         requirements = importlib.metadata.requires("rmsweb-jax") or ()
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent, and graceful shutdown on a signal."""
+"""Child processes that never outlive their parent."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import IO
 
-from rmsweb_jax.errors import STOP_SIGNALS, UserError
+from rmsweb_jax.errors import UserError
 
 _PR_SET_PDEATHSIG = 1
 # Loaded before any fork: between fork and exec a child must not import or open anything, since another thread
@@ -80,7 +79,7 @@ class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
       env: variables added to those of this process.
       cores: CPUs that it may use; None: all CPUs of this process.
       cwd: its working folder; None: that of this process.
-      grace_s: seconds between SIGINT and SIGKILL when it is stopped.
+      grace_s: seconds between SIGINT and SIGKILL when it is stopped: more than episodes get to end.
       stdin, stdout: as in `subprocess.Popen`; None sends standard output to `log`, too.
     """
 
@@ -93,7 +92,7 @@ class ChildProcess(contextlib.AbstractContextManager["ChildProcess"]):
         env: Mapping[str, str] | None = None,
         cores: set[int] | None = None,
         cwd: Path | None = None,
-        grace_s: float = 30.0,
+        grace_s: float = 60.0,
         stdin: int = subprocess.DEVNULL,
         stdout: int | None = None,
     ):
@@ -233,40 +232,3 @@ class StallClock:
         if value != self._value:
             self._value, self._since = value, time.monotonic()
         return time.monotonic() - self._since
-
-
-class StopRequest(contextlib.AbstractContextManager["StopRequest"]):
-    """Graceful shutdown: while it is active, SIGTERM and SIGUSR1 set a flag instead of ending the process.
-
-    SIGINT still interrupts. Python handles signals in the main thread only; in other threads the flag is
-    never set.
-
-    Args:
-      on_signal: called by the signal handler after the flag is set; may raise.
-
-    Attributes:
-      count: number of signals received.
-      cause: name of the last one; "SIGTERM" before the first.
-    """
-
-    def __init__(self, on_signal: Callable[[], None] = lambda: None):
-        self.count, self.cause = 0, "SIGTERM"
-        self._on_signal = on_signal
-        self._before: dict[signal.Signals, Any] = {}
-
-    @property
-    def requested(self) -> bool:
-        return self.count > 0
-
-    def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._receive) for number in STOP_SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        self.count, self.cause = self.count + 1, signal.Signals(number).name
-        self._on_signal()

@@ -34,11 +34,11 @@ from collection.llm.ledger import LEDGER, CallLedger
 from collection.llm.ledger_server import serve_ledger
 from collection.tasks.websites import site_of
 from rmsweb_jax.errors import StoppedError, UserError
-from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Rate
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.signals import StopRequest
 
 # Number of successive tasks given up that stops the run: the cause is then not a single task.
 _MAX_GIVEN_UP = 3
@@ -121,14 +121,8 @@ def _play(
 ) -> RunResult:
     """Plays what `index` lacks, and publishes; see `run_tasks`."""
     pool = make_pool(workdir, config)
-
-    def on_signal() -> None:
-        if stop.count > 1:  # A second signal: do not wait for running episodes.
-            raise StoppedError("every finished episode is kept")
-        pool.wake()
-
-    with StopRequest(on_signal) as stop:
-        fleet = Fleet(jobs, workdir, config, index, pool, lambda: stop.requested, ledger)
+    with StopRequest() as stop:
+        fleet = Fleet(jobs, workdir, config, index, pool, stop, ledger)
         display = ProgressDisplay(workdir, stage, fleet.status())
 
         def show(status: Status) -> None:
@@ -148,9 +142,8 @@ def _play(
                     (workdir / WORKERS).unlink(missing_ok=True)
                     clock.save()
         except (StoppedError, UserError):
-            if stop.count < 2:
-                # Later stages can use what there is; the same command goes on.
-                publisher.try_to_publish()
+            # Later stages can use what there is; the same command goes on.
+            publisher.try_to_publish()
             raise
         reflections = publisher.finish()
     return RunResult(workdir, reflections, clock.seconds)
@@ -175,7 +168,7 @@ class Fleet:
 
     Args:
       index: of the records on disk; kept up to date.
-      stop_requested: returns True if nothing more must start.
+      stop: when it is requested, nothing more starts.
       ledger: of the workers' calls.
       now: a monotonic clock, in seconds.
     """
@@ -187,12 +180,12 @@ class Fleet:
         config: FleetConfig,
         index: JournalIndex,
         pool: WorkerPool,
-        stop_requested: Callable[[], bool],
+        stop: StopRequest,
         ledger: CallLedger,
         now: Callable[[], float] = time.monotonic,
     ):
         self._workdir, self._config, self._pool, self._index = workdir, config, pool, index
-        self._stop_requested, self._ledger, self._now = stop_requested, ledger, now
+        self._stop, self._ledger, self._now = stop, ledger, now
         self._jobs = {job.task.task_id: job for job in jobs}
         self._scheduler: Scheduler[str] = Scheduler(config)
         self._journals: dict[int, str] = {}  # Worker -> its journal.
@@ -273,7 +266,7 @@ class Fleet:
 
     def _is_stopping(self) -> bool:
         """True if nothing more must start; raises the reason once nothing runs or draining is over."""
-        if not self._stop_requested() and self._error is None:
+        if not self._stop.requested and self._error is None:
             return False
         now = self._now()
         if self._drain_until is None:
@@ -281,7 +274,7 @@ class Fleet:
             self._drain_until = now + seconds
             print(f"stopping: {len(self._playing)} episodes may end in {seconds:.0f} s", file=sys.stderr)
         if not (self._playing or self._judge.waiting) or now >= self._drain_until:
-            raise self._error or StoppedError("every finished episode is kept")
+            raise self._error or StoppedError("every finished episode is kept", self._stop.cause)
         return True
 
     def _wait_seconds(self) -> float:

@@ -25,7 +25,6 @@ from rmsweb_jax.decoding.memory import fit_memory
 from rmsweb_jax.decoding.sizes import device_memory, sizes_for
 from rmsweb_jax.decoding.weights import choose_layout
 from rmsweb_jax.errors import StoppedError, UserError
-from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.lora import count_parameters
@@ -65,11 +64,12 @@ from rmsweb_jax.rl.rollout import (
 from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
+from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.identity import Identity, identify
 from rmsweb_jax.training.memory import device_bytes, program_bytes
-from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards
+from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards, stop_cause
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import compiler_options
@@ -177,7 +177,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
         stack.callback(rollouts.close)
         writer = stack.enter_context(MetricWriter(workdir, first))
         progress = Progress(folder, STAGE, config.iterations, first, active=is_first())
-        stop = stack.enter_context(StopRequest())
+        stop = StopRequest()
 
         # 5. The loop: sample and score until enough groups pass both gates, then update. Metrics are those of
         # the policy that sampled.
@@ -211,6 +211,8 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             metrics |= sampled | updated.metrics
             if iteration == first:
                 packer.warn(metrics["update/useful_flops"])
+                # Until now there was nothing to save: a signal ended the run.
+                stack.enter_context(stop)
             metrics |= log_prob_metrics(updated.responses, config.competent_reward)
             writer.write(done, metrics)
             progress.update(done, summary(metrics))
@@ -239,9 +241,9 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
                 raise not_finite(workdir, metrics["skipped_in_a_row"], f"iteration {done}")
             if config.rollout_engine == "endpoint":
                 check_gap(metrics, config.endpoint.max_gap)
-            if stopped and done < config.iterations:
+            if stopped:
                 checkpoints.wait()
-                raise StoppedError(f"the checkpoint of step {done} is saved", stop.cause)
+                raise StoppedError(f"the checkpoint of step {done} is saved", stop_cause(stop))
         progress.close()
         checkpoints.wait()
 

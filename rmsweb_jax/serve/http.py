@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import ipaddress
 import math
@@ -22,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.protocol import ApiError
+from rmsweb_jax.signals import StopRequest
 
 
 class AuthMiddleware:
@@ -174,11 +176,19 @@ class _TimedProtocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """Calls a function when the time for running requests is over."""
+    """Ends when it is requested, and calls a function when the time for running requests is over."""
 
-    def __init__(self, config: uvicorn.Config, seconds: float, stop: Callable[[], None]):
+    def __init__(
+        self, config: uvicorn.Config, seconds: float, stop: Callable[[], None], request: StopRequest
+    ):
         super().__init__(config)
-        self._seconds, self._stop = seconds, stop
+        self._seconds, self._stop, self._request = seconds, stop, request
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()  # The request has them.
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._request.requested
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
@@ -192,13 +202,13 @@ _LAST_ANSWERS = 10
 
 
 def make_http_server(
-    app: ASGIApp, read_seconds: float, drain_seconds: float, stop: Callable[[], None]
+    app: ASGIApp, read_seconds: float, drain_seconds: float, stop: Callable[[], None], request: StopRequest
 ) -> uvicorn.Server:
-    """Makes the server, whose `run` ends at SIGTERM or SIGINT: it then only finishes running requests.
+    """Makes the server, whose `run` ends when it is requested: it then only finishes running requests.
 
     Args:
       read_seconds: time limit for the headers of a request.
-      drain_seconds: time limit for running requests; a second Ctrl-C stops at once.
+      drain_seconds: time limit for running requests.
       stop: called in another thread after `drain_seconds`; must fail the requests that still run.
     """
     config = uvicorn.Config(
@@ -211,4 +221,4 @@ def make_http_server(
         timeout_keep_alive=math.ceil(read_seconds),
         timeout_graceful_shutdown=math.ceil(drain_seconds) + _LAST_ANSWERS,
     )
-    return _Server(config, drain_seconds, stop)
+    return _Server(config, drain_seconds, stop, request)

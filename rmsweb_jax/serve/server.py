@@ -19,7 +19,7 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.memory import fit_memory
 from rmsweb_jax.decoding.sizes import EngineSizes, choose_chunks, device_memory, spare_prompts
 from rmsweb_jax.decoding.weights import Layout
-from rmsweb_jax.errors import UserError
+from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -29,6 +29,7 @@ from rmsweb_jax.serve.app import make_app
 from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.http import base_url, bind, make_http_server, read_host
+from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.training.memory import device_bytes
 from rmsweb_jax.training.mesh import make_mesh
 
@@ -40,6 +41,7 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
     server after it has answered all running requests, or after `drain_seconds`; the file is then removed.
 
     Raises:
+      StoppedError: Ctrl-C has stopped it; other signals are the normal end of a server.
       UserError: settings contradict each other, the model cannot be loaded, or the port is taken.
     """
     endpoint = workdir / "endpoint.json"
@@ -52,20 +54,20 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
         progress = Progress(workdir, "serve", 1)
         engine.engine.warm_up(lambda done, total: progress.update(done, "compiled", total))
         engine.start()
-        with contextlib.closing(engine):
+        with contextlib.closing(engine), StopRequest() as stop:
             # Bound at the start, so that a taken port fails before compiling; listening only now, so that
             # clients are refused until the server is warm.
             sock.listen(1024)
             state = {"url": base_url(sock), "model": settings.names[0], "pid": os.getpid()}
             write_atomic(endpoint, json.dumps(state).encode())
             app = make_app(engine, processor, settings, schema)
-            server = make_http_server(app, settings.read_seconds, settings.drain_seconds, engine.close)
+            server = make_http_server(app, settings.read_seconds, settings.drain_seconds, engine.close, stop)
             try:
-                # A signal is the normal end of a server.
-                with contextlib.suppress(KeyboardInterrupt):
-                    server.run(sockets=[sock])
+                server.run(sockets=[sock])
             finally:
                 endpoint.unlink(missing_ok=True)
+    if stop.cause == "SIGINT":
+        raise StoppedError("the requests that the server had taken are answered", stop.cause, continues=False)
 
 
 def make_engine(settings: ServeSettings, folder: Path) -> tuple[ServingEngine, Processor, Any]:

@@ -22,7 +22,6 @@ from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import StepBatch, open_sft_data
 from rmsweb_jax.data.sources import training_data
 from rmsweb_jax.errors import StoppedError
-from rmsweb_jax.processes import StopRequest
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import base_state, load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
@@ -36,11 +35,12 @@ from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.sft.config import BEST, SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
+from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.config import ComputeConfig
 from rmsweb_jax.training.identity import identify
-from rmsweb_jax.training.mesh import any_process, is_first, make_mesh
+from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, stop_cause
 from rmsweb_jax.training.metrics import MetricWriter, plain_values
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
 from rmsweb_jax.training.performance import ProfilerWindow, compiler_options, mfu
@@ -130,7 +130,7 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
         profile = config.profile
         profiler = stack.enter_context(ProfilerWindow(folder, profile.first_step, profile.num_steps))
         progress = Progress(folder, STAGE, total, first, active=is_first())
-        stop = stack.enter_context(StopRequest())
+        stop = StopRequest()
 
         # 5. The loop.
         key = jax.random.key(config.seed)
@@ -145,6 +145,9 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
             # A skipped step does not advance the optimizer's schedule.
             rate = float(schedule(step - metrics.get("skipped_steps", 0)))
             state, metrics = run_step(steps, state, frozen, batch, step_key, mesh)
+            if step == first:
+                # Until now, while programs were compiled, there was nothing to save: a signal ended the run.
+                stack.enter_context(stop)
             elapsed = time.monotonic() - start
             metrics |= throughput(config, model, counts, batch, elapsed, mesh)
             if step == first:
@@ -177,9 +180,9 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
             if broken:
                 checkpoints.wait()
                 raise not_finite(workdir, metrics["skipped_in_a_row"], f"step {done}")
-            if stopped and not ended:
+            if stopped:
                 checkpoints.wait()
-                raise StoppedError(f"the checkpoint of step {done} is saved", stop.cause)
+                raise StoppedError(f"the checkpoint of step {done} is saved", stop_cause(stop))
         progress.close()
         checkpoints.wait()
         chosen = (checkpoints.best_step() if config.export == "best" else None) or total

@@ -17,6 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.signals import StopRequest
 
 # From the outermost to the innermost: neighbouring devices share `tensor`, which has the most traffic.
 AXES = ("data", "fsdp", "tensor")
@@ -31,6 +32,12 @@ def any_process(flag: bool) -> bool:
         return flag
     # A process that stopped alone would leave the others waiting in their next collective.
     return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
+
+
+def stop_cause(stop: StopRequest) -> str:
+    """The signal that asked a process of the run to stop; all must call this once one was asked."""
+    causes = from_all_processes(stop.cause.encode() if stop.requested else b"")
+    return next(cause.decode() for cause in causes if cause)
 
 
 def from_all_processes(data: bytes) -> list[bytes]:

@@ -19,6 +19,7 @@ from configs.collect import get_config
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import CallUsage, Outcome, Reflection, Task, Trajectory
 from rmsweb_jax.settings import from_config
+from rmsweb_jax.signals import StopRequest
 
 NO_LIMITS = SiteLimits(max_per_site=9, site_interval_s=0.0, backoff_s=0.0, backoff_max_s=0.0, max_refusals=0)
 
@@ -125,6 +126,18 @@ def config(sites: SiteLimits = NO_LIMITS, **changes: object) -> FleetConfig:
     return dataclasses.replace(setup, **vars(sites), **{"workers": 2, **changes})
 
 
+class Stop(StopRequest):
+    """A stop that is requested when a function says so."""
+
+    def __init__(self, requested: Callable[[], bool]):
+        super().__init__()
+        self._requested = requested
+
+    @property
+    def requested(self) -> bool:
+        return self._requested()
+
+
 def run(
     jobs: Sequence[Job],
     workdir: Path,
@@ -143,7 +156,7 @@ def run(
         setup,
         JournalIndex(workdir),
         pool,
-        lambda: stop(pool.now),
+        Stop(lambda: stop(pool.now)),
         CallLedger(None),
         lambda: pool.now,
     )

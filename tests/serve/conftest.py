@@ -27,6 +27,7 @@ from rmsweb_jax.serve.config import ServeSettings, ServingMesh
 from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.http import bind, make_http_server
 from rmsweb_jax.serve.server import serving_engine
+from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.training.mesh import make_mesh
 from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
@@ -139,7 +140,7 @@ def serving(engine: ServingEngine, processor: Processor, schema: Any = None, **c
     sock.listen()
     settings = dataclasses.replace(CONFIG, **changes)
     app = make_app(engine, processor, settings, schema)
-    server = make_http_server(app, settings.read_seconds, settings.drain_seconds, engine.close)
+    server = make_http_server(app, settings.read_seconds, settings.drain_seconds, engine.close, StopRequest())
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
     thread.start()
     try:
