@@ -11,7 +11,7 @@ from rmsweb_jax import signals
 if sys.argv[0] == "-m":
     signals.end_at_once()
 
-from rmsweb_jax.errors import missing_extra  # noqa: E402
+from rmsweb_jax.errors import missing_extra
 
 
 def _report_missing_extra(

@@ -20,7 +20,7 @@ from experiments.cli import parse_flags, user_errors
 from experiments.stages import Chain, Stage, run_stages
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.storage import local_path
-from rmsweb_jax.workdir import lock_workdir
+from rmsweb_jax.workdir import lock_workdir, make_folder
 
 _VARIANT = flags.DEFINE_enum("variant", "demo", ["demo", "smoke"], "Size of the run.")
 _WORKDIR = flags.DEFINE_string("workdir", "runs/demo", "Folder for everything the run writes.")
@@ -118,7 +118,7 @@ def main(argv: list[str]) -> None:
         for stage in stages(_VARIANT.value, root):
             print(" ".join(["python", *stage.command()[1:]]))
         return
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     with lock_workdir(root):
         run_demo(_VARIANT.value, root)
 

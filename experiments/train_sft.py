@@ -3,8 +3,8 @@
     python -m experiments.train_sft --config=configs/sft.py:demo --config.corpus=runs/demo/sft_corpus \
         --workdir=runs/demo/sft
 
-On several hosts the same command with `--distributed` runs on each, with one shared workdir. SIGTERM (or
-SIGUSR1) saves and exits with code 75; the same command goes on.
+On several hosts the same command with `--distributed` runs on each, with one shared workdir. Ctrl-C,
+SIGTERM and SIGUSR1 save at the end of the step; the same command goes on.
 """
 
 from __future__ import annotations

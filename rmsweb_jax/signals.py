@@ -28,8 +28,8 @@ from typing import Any, NoReturn
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 # One Ctrl-C may arrive twice: from the terminal, and from a launcher that passes it on.
 _REPEATED_S = 1.0
-# Time in which buffered output is written at the end.
-_FLUSH_S = 1.0
+# Time in which workers are ended and buffered output is written.
+_CLEAN_UP_S = 2.0
 _SHOW_CURSOR = "\x1b[?25h"
 
 Leave = Callable[[int, str], NoReturn]
@@ -135,17 +135,24 @@ def print_error(line: str) -> None:
 
 
 def exit_process(code: int) -> NoReturn:
-    """Ends this process and its workers from any thread, without an exception and without cleaning up."""
+    """Ends this process and its workers from any thread, without an exception."""
     try:
-        flush = threading.Thread(target=sys.stdout.flush, daemon=True)
-        flush.start()
-        flush.join(_FLUSH_S)  # Its reader may have stopped reading.
-        # If it is imported: importing it takes locks that the main thread may hold.
-        workers = getattr(sys.modules.get("multiprocessing.process"), "active_children", list)
-        for worker in workers():
-            worker.kill()
+        # In a thread: the reader of the output may have stopped reading.
+        cleaning = threading.Thread(target=_clean_up, daemon=True)
+        cleaning.start()
+        cleaning.join(_CLEAN_UP_S)
     finally:
         os._exit(code)
+
+
+def _clean_up() -> None:
+    # Only if it is imported: importing it takes locks that the main thread may hold.
+    workers = getattr(sys.modules.get("multiprocessing.process"), "active_children", list)
+    for worker in workers():
+        worker.kill()
+    # Removes their semaphores, of which a process of multiprocessing's own would warn.
+    getattr(sys.modules.get("multiprocessing.util"), "_run_finalizers", int)(0)
+    sys.stdout.flush()
 
 
 _leave: Leave = leave_process

@@ -140,10 +140,12 @@ def make_folder(workdir: Path) -> None:
     """Creates a workdir.
 
     Raises:
-      UserError: a file is in the way.
+      UserError: a file is in the way, or the system lets none be made there, as below /proc.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:
+        raise UserError(f"{workdir}: no folder can be made there; use another --workdir") from error
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"{workdir}: a file is in the way; give the name of a folder") from error
 

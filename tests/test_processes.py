@@ -1,4 +1,4 @@
-"""Child processes and signals, with real processes."""
+"""Child processes, with real processes."""
 
 import os
 import signal
@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -14,7 +13,7 @@ import psutil
 import pytest
 
 from rmsweb_jax import processes
-from rmsweb_jax.processes import ChildProcess, StallClock, StopRequest, bypass_proxy_locally, wait_for_any
+from rmsweb_jax.processes import ChildProcess, StallClock, bypass_proxy_locally, wait_for_any
 from tests.loopback import PageHandler, serving
 
 # Says when its handlers are in place, and has a child of its own that ignores SIGINT.
@@ -158,95 +157,6 @@ def test_a_stall_is_timed_from_the_last_change(monkeypatch):
     now = 5.0
     assert clock.seconds("a") == 5
     assert clock.seconds("b") == 0
-
-
-LOOP = """
-import select, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # Even if the tests' parent ignores it.
-from experiments.cli import user_errors
-from rmsweb_jax.errors import StoppedError
-from rmsweb_jax.processes import StopRequest
-
-with user_errors():
-    with StopRequest() as stop:
-        assert not stop.requested
-        print("ready", flush=True)
-        while not stop.requested:
-            # A step gives up the interpreter's lock; a loop that never does may miss a signal (CPython 3.11).
-            select.select([], [], [], 0)
-        if "save" in sys.argv:
-            raise StoppedError("step 7 is saved", stop.cause)
-    print("after", flush=True)
-    signal.pause()
-"""
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen]]:
-    """Starts the loop; what still runs at the end of a test is killed."""
-    started = []
-
-    def start_(*arguments: str) -> subprocess.Popen:
-        command = [*python(LOOP), *arguments]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stdout and process.stdout.readline() == "ready\n"
-        return process
-
-    yield start_
-    for process in started:
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_ends_a_loop_with_a_code_of_its_own(start, number):
-    process = start("save")
-    process.send_signal(number)
-    _, error = process.communicate()
-    assert process.returncode == 75
-    cause = signal.Signals(number).name
-    assert error == f"error: stopped by {cause}; step 7 is saved: run the same command again to continue\n"
-
-
-def test_outside_of_the_loop_a_signal_ends_at_once_and_ctrl_c_is_an_interrupt(start):
-    process = start("save")
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate()
-    assert process.returncode == 130 and error.startswith("error: interrupted")
-
-    process = start()
-    process.terminate()
-    assert process.stdout and process.stdout.readline() == "after\n"
-    process.terminate()
-    _, error = process.communicate()
-    assert process.returncode == 75
-    assert error.startswith("error: stopped by SIGTERM; what was done is kept: run the same command again")
-
-
-def test_signals_are_counted_and_handlers_are_put_back():
-    before, calls = signal.getsignal(signal.SIGTERM), []
-    with StopRequest(lambda: calls.append(stop.count)) as stop:
-        assert signal.getsignal(signal.SIGTERM) != before
-        signal.raise_signal(signal.SIGTERM)
-        assert stop.requested and stop.cause == "SIGTERM"
-        signal.raise_signal(signal.SIGUSR1)
-        assert stop.cause == "SIGUSR1" and calls == [1, 2]
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_a_stop_request_in_another_thread_leaves_signals_alone():
-    before = signal.getsignal(signal.SIGTERM)
-    seen = []
-
-    def enter() -> None:
-        with StopRequest():
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
-    assert seen == [before]
 
 
 class Page(PageHandler):

@@ -36,7 +36,7 @@ class FleetSettings(SiteLimits, RecyclePolicy):
       judgements: number of episodes that are judged at a time, in a process apart from the browsers.
       retries: number of restarts of a round whose worker died.
       crashes: times an episode is started again after its browser or its guard was lost.
-      drain_seconds: time that running episodes get after SIGTERM.
+      drain_seconds: time that running episodes get after Ctrl-C, SIGTERM or SIGUSR1.
       publish_s: while the run goes on, new episodes are added to its data set each time this many seconds are
         over; 0 publishes when it ends or is stopped.
       retry_set_aside: play the tasks again that this run has set aside, also after it has finished.

@@ -49,7 +49,7 @@ class ServeSettings:
       api_key: that key.
       max_body_mb: largest request body in MiB; larger ones get 413.
       read_seconds: time limit for a request's headers, and for its body.
-      drain_seconds: time limit for running requests after SIGTERM; then they get 503.
+      drain_seconds: time limit for running requests after Ctrl-C or SIGTERM; then they get 503.
     """
 
     model: str = required("--config.model=DIR (a model folder) or tiny_base")

@@ -216,6 +216,8 @@ def make_http_server(
         log_level="warning",
         access_log=False,
         lifespan="off",
+        # Where uvloop is installed: it would take the pipe by which `signals` hears of one.
+        loop="asyncio",
         http=type("Protocol", (_TimedProtocol,), {"seconds": read_seconds}),
         ws="none",
         timeout_keep_alive=math.ceil(read_seconds),

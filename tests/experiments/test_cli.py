@@ -107,7 +107,8 @@ def test_installed_config_with_overrides(tmp_path):
 
 def test_workdir_that_cannot_be_made_or_written(script, tmp_path):
     # Not even root may make a folder there.
-    assert_one_line(script("pass", "--workdir=/sys/run"), "/sys/run", "another --workdir")
+    for folder in ("/sys/run", "/proc/run/it"):
+        assert_one_line(script("pass", f"--workdir={folder}"), folder, "another --workdir")
     assert_one_line(
         script("pass", f"--workdir={tmp_path}/settings.py"), "settings.py", "a file is in the way"
     )
