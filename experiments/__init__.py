@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from rmsweb_jax import signals
+
+from rmsweb_jax.errors import missing_extra
+from rmsweb_jax.signals import end_at_once
 
 # The name of a script that Python still looks for: from here on, also during its imports, Ctrl-C is one line.
 if sys.argv[0] == "-m":
-    signals.end_at_once()
-
-from rmsweb_jax.errors import missing_extra
+    end_at_once()
 
 
 def _report_missing_extra(

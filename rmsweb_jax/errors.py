@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from rmsweb_jax import signals
+from rmsweb_jax.signals import describe, end_at_once, exit_code, interrupt_main
 
 
 class UserError(Exception):
@@ -34,8 +34,8 @@ class StoppedError(UserError):
 
     def __init__(self, saved: str, cause: str = "a signal", continues: bool = True):
         how = ": run the same command again to continue" if continues else ""
-        super().__init__(f"{signals.describe(cause)}; {saved}{how}")
-        self.exit_code = signals.exit_code(cause)
+        super().__init__(f"{describe(cause)}; {saved}{how}")
+        self.exit_code = exit_code(cause)
 
 
 class UnreachableError(UserError):
@@ -48,9 +48,9 @@ class UnreachableError(UserError):
 def user_errors() -> Iterator[None]:
     """Turns errors that users can cause, and signals, into one line on standard error and an exit code."""
     if "jax" in sys.modules:
-        signals.end_at_once()
+        end_at_once()
     else:
-        signals.interrupt_main()
+        interrupt_main()
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:

@@ -42,7 +42,19 @@ PACKAGES = ("rmsweb_jax", "collection", "experiments", "configs")
 # What both sides share; the browser fleet's machines have no jax.
 CONTRACT = tuple(
     f"rmsweb_jax.{name}"
-    for name in ("actions", "records", "errors", "processes", "progress", "settings", "storage", "workdir")
+    for name in (
+        *(
+            "actions",
+            "records",
+            "errors",
+            "processes",
+            "progress",
+            "settings",
+            "signals",
+            "storage",
+            "workdir",
+        ),
+    )
 )
 ABOVE_TRAINING = tuple(
     f"rmsweb_jax.{name}" for name in ("qwen3_vl", "decoding", "data", "sft", "rl", "serve", "export", "aot")

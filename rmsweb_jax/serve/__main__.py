@@ -11,8 +11,8 @@ import argparse
 import json
 from pathlib import Path
 
-from rmsweb_jax import signals
 from rmsweb_jax.errors import UserError, user_errors
+from rmsweb_jax.signals import end_at_once
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--settings", default="{}", help="JSON with keys of ServeSettings")
     arguments = parser.parse_args()
     with user_errors():
-        signals.end_at_once()
+        end_at_once()
         # Imported here, so that a package that is not installed ends in one line.
         from rmsweb_jax.serve.config import ServeSettings
         from rmsweb_jax.serve.server import serve

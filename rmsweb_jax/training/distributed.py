@@ -27,7 +27,6 @@ import jax
 from jax._src import distributed as jax_distributed  # The key-value store has no public name.
 from ml_collections import ConfigDict
 
-from rmsweb_jax import signals
 from rmsweb_jax.errors import StoppedError, UserError, user_message
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.workdir import flatten_settings, make_folder
@@ -135,7 +134,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             name = self._client.blocking_key_value_get(f"rmsweb/host/{number}", _ANSWER_MS)
             self._names[number] = f"{name} (process {number})"
         threading.Thread(target=self._watch, name="watch-hosts", daemon=True).start()
-        signals.end_at_once(self._leave)
+        end_at_once(self._leave)
         # When the service is gone, or gives up a process, JAX's client aborts in a thread of its own. A
         # handler of `signal` comes too late: Python calls it in the main thread, once C's has returned.
         self._on_abort = _ABORT_HANDLER(lambda _: self._end_if_lost())
@@ -152,7 +151,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
                 self._end_if_lost()
                 raise
             self._done.set()
-            signals.end_at_once(signals.leave_process)
+            end_at_once(leave_process)
             _set_abort_handler(None)
             return
         if (known := user_message(error)) is not None:
@@ -259,14 +258,14 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         if self._ending.acquire(blocking=False):
             self._code = code
             if line:
-                signals.print_error(line)
+                print_error(line)
             with contextlib.suppress(RuntimeError, ValueError):
                 self._client.key_value_set(f"rmsweb/ended/{self.number}", json.dumps([code, line]))
                 # The first process serves the others; it must not go before they have heard.
                 self._client.wait_at_barrier("rmsweb/end", int(_HEARD_S * 1000))
         else:
             time.sleep(2 * _HEARD_S)  # Another thread is ending this process.
-        signals.exit_process(self._code)
+        exit_process(self._code)
 
     def _exit(self, code: int, line: str) -> NoReturn:
         """Ends this process without the service, whose client an aborting thread keeps locked."""
@@ -274,11 +273,11 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             self._code = code
             if self.number == 0:
                 time.sleep(5)  # The others find out by themselves, and should not take this one for the lost.
-            signals.print_error(line)
+            print_error(line)
         else:
             # Another thread is ending this process, but may wait for the client.
             time.sleep(10)
-        signals.exit_process(self._code)
+        exit_process(self._code)
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> str:
