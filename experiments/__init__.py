@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-
 from rmsweb_jax.errors import missing_extra
 from rmsweb_jax.signals import end_at_once
 

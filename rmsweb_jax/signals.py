@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 # One Ctrl-C may arrive twice: from the terminal, and from a launcher that passes it on.
 _REPEATED_S = 1.0
-# Time in which workers are ended and buffered output is written.
+# Time in which buffered output is written.
 _CLEAN_UP_S = 2.0
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -141,16 +141,17 @@ def exit_process(code: int) -> NoReturn:
         cleaning = threading.Thread(target=_clean_up, daemon=True)
         cleaning.start()
         cleaning.join(_CLEAN_UP_S)
+        # Only if it is imported: importing it takes locks that the main thread may hold.
+        workers = getattr(sys.modules.get("multiprocessing.process"), "active_children", list)()
+        # Last, since the main thread may wait for them.
+        for worker in workers:
+            worker.kill()
     finally:
         os._exit(code)
 
 
 def _clean_up() -> None:
-    # Only if it is imported: importing it takes locks that the main thread may hold.
-    workers = getattr(sys.modules.get("multiprocessing.process"), "active_children", list)
-    for worker in workers():
-        worker.kill()
-    # Removes their semaphores, of which a process of multiprocessing's own would warn.
+    # Semaphores of workers, of which a process of multiprocessing's own would warn.
     getattr(sys.modules.get("multiprocessing.util"), "_run_finalizers", int)(0)
     sys.stdout.flush()
 
