@@ -28,6 +28,7 @@ from jax._src import distributed as jax_distributed  # The key-value store has n
 from ml_collections import ConfigDict
 
 from rmsweb_jax.errors import StoppedError, UserError, user_message
+from rmsweb_jax.signals import end_at_once, exit_process, leave_process, print_error
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.workdir import flatten_settings, make_folder
 
