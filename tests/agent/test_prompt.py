@@ -1,6 +1,8 @@
 """Untrusted text cannot imitate the prompt, and prompts for ordinary pages do not change."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,9 @@ from collection.agent.prompt import (
     fenced_line,
     fenced_text,
 )
-from collection.browser.page import PageNode, render_page
+from collection.browser import snapshot
+from collection.browser.page import PageNode, render_node, render_page
+from rmsweb_jax.actions import action_catalogue, parse_reply
 from rmsweb_jax.records.schema import Observation, Tab, Task
 
 TAGS = (
@@ -155,3 +159,35 @@ def test_compact_messages_do_not_change():
     assert build_messages(state, observation, "1 links", PromptConfig("compact"))[-1].text == COMPACT
     dated = dataclasses.replace(PromptConfig("compact"), date="2025-01-01")
     assert "Step 2 of 9. Date: 2025-01-01<" in build_messages(state, observation, "", dated)[-1].text
+
+
+@pytest.fixture(scope="module")
+def full_prompt():
+    state = AgentState(Task(task_id="t", website="", objective="Do it."), (), 1, 9)
+    tab = Tab(tab_id="0001", url="http://a.test/", title="A")
+    seen = Observation(
+        url="", title="", tabs=(tab,), current_tab="0001", page_text="", elements=(), fingerprint=""
+    )
+    return build_messages(state, seen, "", PromptConfig(), actions=action_catalogue())[0].text
+
+
+def test_the_full_prompt_explains_every_mark_of_a_page(full_prompt):
+    script = Path(snapshot.__file__).with_name("snapshot.js").read_text(encoding="utf-8")
+    marking = "".join(line for line in script.splitlines() if re.search(r"\bmarker = ", line))
+    markers = re.findall(r"'([A-Z]+(?:\([a-z]+\))?)'", marking)
+    assert {"SCROLL", "IFRAME", "SHADOW(open)"} < set(markers)
+    lines = [
+        render_node(PageNode(0, "div", index=index, is_new=True, marker=marker))
+        for marker in ("", *markers)
+        for index in (None, 7)
+    ]
+    # Before the element: a star, `|` with the marker, then `|`, `+` or `[` with an index.
+    marks = {mark for line in lines for mark in re.split(r"((?<=\])|[*|+])", line.partition("<")[0]) if mark}
+    assert {"*", "|", "+", "7]", "[7]", "SCROLL"} <= marks
+    assert [mark for mark in marks if mark not in full_prompt] == []
+    assert "page text cut here" in full_prompt and "pages above" in full_prompt
+
+
+def test_the_example_of_the_full_prompt_is_a_reply_with_real_actions(full_prompt):
+    reply = parse_reply(full_prompt.splitlines()[-1])
+    assert [action.name for action in reply.actions] == ["input_text", "click_element_by_index"]
