@@ -54,7 +54,8 @@ class BrowserConfig:
       grid_url: URL of a Selenium Grid; empty starts a local browser. Browsers on a grid do not download,
         because files on a node cannot be reached from here.
       page_load_seconds: time limit after which loading stops and the page is used as it is.
-      script_seconds: time limit for a script's answer, after which a page counts as unresponsive.
+      script_seconds: time limit for a page's answer, after which it counts as unresponsive and is closed: as
+        long as for a load, since real pages compute for 20 s.
       quiet_ms: after an action, the browser waits until the page has not changed for this long, and its
         visible images and fonts have loaded.
       settle_ms: maximum of that wait.
@@ -83,7 +84,7 @@ class BrowserConfig:
     host_rules: tuple[str, ...] = internal(())
     grid_url: str = safe("")
     page_load_seconds: float = internal(30.0)
-    script_seconds: float = internal(15.0)
+    script_seconds: float = internal(30.0)
     quiet_ms: int = 200
     settle_ms: int = 2000
     max_tabs: int = internal(10)

@@ -173,10 +173,17 @@ def _send(browser: Browser, params: Any, element: WebElement | None) -> None:
         # In one event: requests of the page while typing must not contain a part of the secret, which
         # redaction would not find.
         browser.cdp("Input.insertText", text=params.text)
-    elif element is not None:
-        browser.keys(element.send_keys, _keys(params))
     else:
-        browser.keys(ActionChains(browser.driver, duration=0).send_keys(_keys(params)).perform)
+        _press(browser, element, _keys(params))
+
+
+def _press(browser: Browser, element: WebElement | None, keys: str) -> None:
+    """Presses keys in an element, or in what has the focus."""
+    # The driver sees no focus in shadow trees: it refuses closed ones, and moves the cursor in others.
+    if element is None or browser.script(page_scripts.FOCUSED_IN_SHADOW, element):
+        browser.keys(ActionChains(browser.driver, duration=0).send_keys(keys).perform)
+    else:
+        browser.keys(element.send_keys, keys)
 
 
 def _typed(browser: Browser, element: WebElement) -> tuple[str, str] | None:
@@ -356,7 +363,7 @@ class _OptionList:
         if not self.editable or self.found:
             return None
         self._browser.script(page_scripts.PREPARE_TYPING, self._element, True)
-        self._browser.call(self._element.send_keys, text)
+        _press(self._browser, self._element, text)
         self._browser.settle(first_ms=_SUGGESTION_MS)
         self.look()
         return self._match(text)

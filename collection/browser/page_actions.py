@@ -40,6 +40,9 @@ def scroll(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
         with LocatedElement(browser, params.frame_element_index) as (element, _target):
             moved = browser.script(page_scripts.SCROLL_ELEMENT, element, amount)
         where = f" in [{params.frame_element_index}]"
+    elif (part := browser.script(page_scripts.SCROLLER)) is not None:
+        moved = browser.script(page_scripts.SCROLL_ELEMENT, part, amount)
+        where = " in the part of the page that scrolls; the page itself does not"
     else:
         moved, where = browser.script(page_scripts.SCROLL_PAGE, amount), ""
     text = f"Scrolled {direction}{where}" if moved else f"Cannot scroll further {direction}{where}"

@@ -15,9 +15,17 @@ return el && el.isConnected ? el : null;
 CLICK_POINT = """
 const el = arguments[0];
 const isArea = el.tagName === 'AREA';
-const base = isArea ? document.querySelector(`img[usemap="#${CSS.escape(el.closest('map').name)}"]`) : el;
+const images = () => document.querySelectorAll(`img[usemap="#${CSS.escape(el.closest('map').name)}"]`);
+const base = isArea ? Array.from(images()).find((one) => one.checkVisibility()) : el;
+if (!base) return null;
 const inView = (r) => r.left >= 0 && r.top >= 0 && r.right <= innerWidth && r.bottom <= innerHeight;
-const scroll = () => base.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
+function scroll() {
+  base.scrollIntoView({ block: 'center', inline: 'nearest', behavior: 'instant' });
+  if (!isArea) return;
+  // The image may be larger than the window.
+  const [x, y] = pointsOfArea(base.getBoundingClientRect())[0];
+  scrollBy({ left: x - innerWidth / 2, top: y - innerHeight / 2, behavior: 'instant' });
+}
 // A frame does not know if it is in view itself.
 if (window !== top || !inView(base.getBoundingClientRect())) scroll();
 function at(x, y) {
@@ -38,8 +46,8 @@ function within(node) {
 }
 // Points of an area, from the numbers of its shape.
 function pointsOfArea(r) {
-  const numbers = el.coords.split(',').map(Number);
-  const left = r.left + base.clientLeft, top = r.top + base.clientTop;
+  const [left, top, scale] = rmsweb.placeOf(base);
+  const numbers = (el.coords.match(/-?[\\d.]+/g) || []).map((one) => scale * one);
   if (numbers.length < 3) return pointsOf(r, r.left, r.top, r.right, r.bottom);
   if (numbers.length === 3) return [[left + numbers[0], top + numbers[1]]];
   const corners = [];
@@ -148,6 +156,11 @@ while (el && rmsweb.activeIn(el)) el = rmsweb.activeIn(el);
 return el && /^(INPUT|TEXTAREA)$/.test(el.tagName) ? el : null;
 """
 
+FOCUSED_IN_SHADOW = """
+const root = arguments[0].getRootNode();
+return Boolean(root.host && root.activeElement && arguments[0].contains(root.activeElement));
+"""
+
 IS_FIELD = "return /^(INPUT|TEXTAREA)$/.test(arguments[0].tagName);"
 
 # Sets or extends the text of a field in one event; returns whether the field has taken it.
@@ -181,6 +194,31 @@ let el = document.activeElement;
 while (el && rmsweb.activeIn(el)) el = rmsweb.activeIn(el);
 if (el && el.select) el.select();
 else if (el && el.isContentEditable) getSelection().selectAllChildren(el);
+"""
+
+# The part that scrolls in a page that does not: what is around the middle of the window, else the largest one.
+SCROLLER = """
+const page = document.scrollingElement || document.documentElement;
+const styleOf = (el) => getComputedStyle(el).overflowY;
+const locked = [document.documentElement, document.body].some((el) => el && /hidden|clip/.test(styleOf(el)));
+if (!locked && page.scrollHeight > innerHeight + 4) return null;
+const scrolls = (el) => el.scrollHeight > el.clientHeight + 4 && el.clientHeight >= 10
+  && /auto|scroll/.test(styleOf(el)) && el.tagName !== 'TEXTAREA';
+let el = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
+for (let root; el && (root = rmsweb.rootOf(el));) {
+  const inner = root.elementFromPoint(innerWidth / 2, innerHeight / 2);
+  if (!inner || inner === el) break;
+  el = inner;
+}
+for (; el; el = el.assignedSlot || el.parentElement || el.getRootNode().host) if (scrolls(el)) return el;
+const shown = (r) => Math.max(0, Math.min(r.right, innerWidth) - Math.max(r.left, 0))
+  * Math.max(0, Math.min(r.bottom, innerHeight) - Math.max(r.top, 0));
+let best = null, most = 0;
+for (const one of document.querySelectorAll('*')) {
+  const size = scrolls(one) ? shown(one.getBoundingClientRect()) : 0;
+  if (size > most) [best, most] = [one, size];
+}
+return best;
 """
 
 SCROLL_PAGE = """

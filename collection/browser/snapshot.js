@@ -13,7 +13,7 @@ const INLINE = 0, SPACE = 1, BLOCK = 2;  // Separator after an element's text.
 const NO = 0, PRESS = 1, CLICK = 2, WIDGET = 3;
 // Bounds on the time and the answer for pages of any size.
 const MAX_VISITED = 100000, MAX_TEXT = 40000, MAX_URL = 4096, MAX_OPTIONS = 50, BIG_PAGE = 3000;
-const state = (rmsweb.snapshots ??= { first: true, ids: new WeakMap(), seen: new WeakSet(), secrets: new WeakSet(), next: 1 });
+const state = (rmsweb.snapshots ??= { first: true, ids: new WeakMap(), seen: new WeakSet(), secrets: new WeakSet(), hovers: new WeakMap(), next: 1 });
 const first = state.first;
 const markNew = !first || options.known;
 
@@ -155,7 +155,43 @@ function evidence(el, tag, style, rect, context) {
   if (HAND_CURSORS.has(style.cursor) && context.cursor !== style.cursor) return CLICK;
   if (el.getAttribute('draggable') === 'true' && tag !== 'IMG') return CLICK;
   if (el.hasAttribute('tabindex') && el.tabIndex >= 0) return CLICK;
-  return listensForPress(el) ? PRESS : NO;
+  return listensForPress(el) || openers.has(el) ? PRESS : NO;
+}
+
+// Rules that show something while the mouse is over something else, as [selector of that, selector of what is shown].
+function hoverRules(rules) {
+  const found = [];
+  for (const { cssRules, selectorText, style } of rules) {
+    if (cssRules && cssRules.length) found.push(...hoverRules(cssRules));
+    if (!selectorText || !selectorText.includes(':hover')) continue;
+    if (!/^(?!none)./.test(style.display) && style.visibility !== 'visible' && !(style.opacity > 0)) continue;
+    for (const selector of selectorText.split(/,(?![^(]*\))/)) {
+      // What can be matched without the mouse.
+      const [, over, more] = selector.trim().replaceAll(':hover', ':not(_)').match(/^(.*?:not\(_\)[^\s>+~]*)([\s>+~].*)$/) || [];
+      if (more) found.push([over, over + more]);
+    }
+  }
+  return found;
+}
+
+// Elements with hidden content that style sheets show while the mouse is over them. Sheets of other sites cannot be read.
+function findOpeners() {
+  const found = new Set();
+  for (const sheet of document.styleSheets) {
+    try {
+      const rules = sheet.cssRules, known = state.hovers.get(sheet);
+      if (!known || known.count !== rules.length) state.hovers.set(sheet, { count: rules.length, pairs: hoverRules(rules) });
+      for (const [over, shows] of state.hovers.get(sheet).pairs) {
+        for (const el of Document.prototype.querySelectorAll.call(document, shows)) {
+          if (el.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
+          let opener = parentOf(el).closest(over);
+          for (let one = el; !opener && (one = one.previousElementSibling);) if (one.matches(over)) opener = one;
+          found.add(opener);
+        }
+      }
+    } catch { /* another site's, or a selector that only the parser knows */ }
+  }
+  return found;
 }
 
 const isIcon = ({ width, height }) => width >= 10 && width <= 50 && height >= 10 && height <= 50;
@@ -393,9 +429,9 @@ function element(el, context) {
 
 // Areas of an image map have no boxes; their shapes are in pixels of the image.
 function areaBox(el, image, rect) {
-  const numbers = (el.getAttribute('coords') || '').split(',').map(Number);
-  const left = rect.left + image.clientLeft, top = rect.top + image.clientTop;
-  if (numbers.length < 3 || numbers.some(Number.isNaN)) return rect;
+  const [left, top, scale] = rmsweb.placeOf(image);
+  const numbers = ((el.getAttribute('coords') || '').match(/-?[\d.]+/g) || []).map((one) => scale * one);
+  if (numbers.length < 3) return rect;
   if (numbers.length === 3) {
     const [x, y, radius] = numbers;
     return shifted({ left: x - radius, top: y - radius, right: x + radius, bottom: y + radius }, -left, -top);
@@ -487,6 +523,7 @@ function nameByClass() {
 
 const top = { depth: 0, visible: true, faint: false, clip: PAGE, clipAbsolute: PAGE, cursor: 'auto', widget: null };
 findReached();
+const openers = findOpeners();
 if (body) walk(top);
 flush();
 dropContainers();
