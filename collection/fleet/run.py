@@ -244,7 +244,7 @@ class Fleet:
         self._counts.steps_per_second = self._rate.per_second()
         self._counts.busy, self._counts.judging = len(self._playing), self._judge.waiting
         self._counts.closed_sites = self._scheduler.closed(now)
-        clock = time.time()
+        clock = self._ledger.now()
         self._counts.outages = {
             model: (clock - outage.since, max(0.0, outage.probe_at - clock))
             for model, outage in self._ledger.outages().items()

@@ -14,6 +14,7 @@ import errno
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,9 @@ _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS outages (model TEXT PRIMARY KEY,
     since REAL NOT NULL, probes INTEGER NOT NULL DEFAULT 0, probe_at REAL NOT NULL)""",
 )
+
+# Unix time at this process's start, less its monotonic clock then.
+_EPOCH = time.time() - time.monotonic()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +139,13 @@ class CallLedger:
                 # As other processes open it.
                 self._connection.execute("PRAGMA journal_mode=DELETE")
             self._connection.close()
+
+    def now(self) -> float:
+        """Returns Unix time, as this process has counted it since its start.
+
+        A clock of the machine that is set meanwhile ends no wait and no outage, and changes no duration.
+        """
+        return _EPOCH + time.monotonic()
 
     def open_call(
         self, purpose: Purpose, model: str, max_cost: float, cap: float, now: float, lease_s: float

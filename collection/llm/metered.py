@@ -77,7 +77,7 @@ class MeteredModel:
 
     Args:
       max_tokens: maximum length of a response, for the maximum cost of a call.
-      clock: returns Unix time in seconds; all processes of a run share it.
+      clock: returns seconds since an epoch that all processes of a run share; None is the ledger's.
       sleep: waits for a number of seconds.
     """
 
@@ -89,11 +89,12 @@ class MeteredModel:
         retries: RetryPolicy,
         prices: Prices,
         max_tokens: int,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ):
         self._model, self._ledger, self._limits, self._retries = model, ledger, limits, retries
-        self._prices, self._max_tokens, self._clock, self._sleep = prices, max_tokens, clock, sleep
+        self._prices, self._max_tokens, self._sleep = prices, max_tokens, sleep
+        self._clock = clock or ledger.now
 
     @property
     def name(self) -> str:

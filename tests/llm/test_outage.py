@@ -4,14 +4,19 @@ The server is a real one on loopback that fails by schedule; the clock moves whe
 """
 
 import dataclasses
+import importlib.util
 import io
 import socket
+import sys
 import threading
+import time
 
 import pytest
 
+from collection.llm import metered
 from collection.llm.chat import ChatModel
 from collection.llm.ledger import CallLedger
+from collection.llm.ledger_server import RemoteLedger, serve_ledger
 from collection.llm.metered import MeteredModel, NoAnswerError, RetryPolicy, UsageLimits
 from collection.llm.model import ModelRequest
 from collection.llm.prices import Prices
@@ -239,3 +244,29 @@ def test_a_request_that_alone_fails_holds_up_nobody_for_long():
             model(server.url, ledger, waiting).complete(ask("poison"))
         assert waiting.elapsed < 120
         assert other.complete(ask()).text == "yes"
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+@pytest.mark.parametrize("served", [False, True])
+def test_a_machine_whose_clock_is_set_ends_no_outage_and_spends_no_time(
+    jump, served, tmp_path, monkeypatch, capfd
+):
+    real, waits = time.time, []
+    monkeypatch.setattr(time, "time", lambda: real() + bool(waits) * jump)
+    # A copy of the module, which finds that clock from its start.
+    spec = importlib.util.spec_from_file_location("metered_again", metered.__file__)
+    again = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, again.__name__, again)
+    spec.loader.exec_module(again)
+
+    path = tmp_path / "calls.sqlite"
+    with ModelServer([DOWN, DOWN, GOOD]) as server, serve_ledger(path) as (ledger, address):
+        policy = RetryPolicy(attempts=1, first_wait_s=0.01, outage_s=1800.0)
+        chat = ChatModel(f"{server.url}/v1", "m", timeout_s=5.0)
+        used = RemoteLedger(address) if served else ledger
+        asked = again.MeteredModel(chat, used, UsageLimits(), policy, Prices(), 64, sleep=waits.append)
+        reply = asked.complete(ask())
+        assert reply.text == "yes" and waits and 0 <= reply.usage.seconds < 600 and 0 <= reply.outage_s < 600
+        later = RemoteLedger(address)  # As a worker that starts after the jump.
+        assert abs(later.now() - ledger.now()) < 600
+    assert "answers again after 0." in capfd.readouterr().err
