@@ -196,7 +196,7 @@ if (el && el.select) el.select();
 else if (el && el.isContentEditable) getSelection().selectAllChildren(el);
 """
 
-# The part that scrolls in a page that does not: what is around the middle of the window, else the largest one.
+# What scrolls in a page that does not: the part around the middle of the window, else the largest one.
 SCROLLER = """
 const page = document.scrollingElement || document.documentElement;
 const styleOf = (el) => getComputedStyle(el).overflowY;

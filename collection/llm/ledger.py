@@ -134,11 +134,14 @@ class CallLedger:
             ) from error
 
     def close(self) -> None:
-        with self._lock:
+        with (
+            self._lock,
+            disk_full_as_os_error(self._path),
+            contextlib.closing(self._connection) as connection,
+        ):
             if self._alone:
-                # As other processes open it.
-                self._connection.execute("PRAGMA journal_mode=DELETE")
-            self._connection.close()
+                # As other processes open it. This also writes the log into the file.
+                connection.execute("PRAGMA journal_mode=DELETE")
 
     def now(self) -> float:
         """Returns Unix time, as this process has counted it since its start.

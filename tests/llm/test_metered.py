@@ -1,5 +1,6 @@
 """Limits that all processes of a run share: rates, the spending cap, and their state after a kill."""
 
+import contextlib
 import errno
 import itertools
 import multiprocessing
@@ -16,7 +17,7 @@ from collection.llm.ledger import BURST_S, CallLedger
 from collection.llm.metered import MAX_RETRY_AFTER_S, UsageLimits
 from collection.llm.model import BudgetError, ModelReply, TransientError
 from collection.llm.prices import Prices
-from rmsweb_jax.errors import UserError
+from rmsweb_jax.errors import UserError, user_message
 from rmsweb_jax.records.schema import CallUsage
 from tests.llm import sharing
 from tests.llm.sharing import MOST, REPLY, REQUEST, Clock, Script, metered
@@ -186,6 +187,19 @@ def test_a_full_disk_is_reported_as_one(tmp_path):
     # And what was entered before is whole.
     assert ledger.totals()["reply"]["calls"] >= 1
     assert sqlite3.connect(tmp_path / "calls.sqlite").execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_ledger_on_a_full_disk_is_closed_with_the_same_error(tmp_path):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "tmpfs", tmp_path], check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        ledger = CallLedger(tmp_path / "calls.sqlite", alone=True)
+        with pytest.raises(OSError, match=r"calls\.sqlite") as error, contextlib.closing(ledger):
+            for _ in itertools.count():
+                ledger.open_call("reply", "m" * 1000, 0.0, 0.0, 0.0, 1.0)
+        assert user_message(error.value)[1] == 2 and "disk full while writing" in user_message(error.value)[0]
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
 @pytest.mark.parametrize(
