@@ -15,7 +15,9 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from collection.evaluation.config import EvaluateSettings
+from collection.evaluation.results import missing_runs
 from collection.evaluation.runs import evaluate
+from collection.report.paper_tables import percent
 from experiments import cli
 from rmsweb_jax.records.sealing import REPORT
 from rmsweb_jax.settings import safe_keys
@@ -23,12 +25,16 @@ from rmsweb_jax.settings import safe_keys
 
 def main(config: ConfigDict, workdir: Path) -> None:
     report = evaluate(config, workdir)
-    passed = report["pass_at_1"]
     print(
-        f"{report['label']}: pass@1 {100 * passed['mean']:.1f} % ({100 * passed['low']:.1f} to "
-        f"{100 * passed['high']:.1f}), {report['tasks']} tasks, {report['runs']} runs each; "
-        f"{workdir / REPORT}"
+        f"{report['label']}: pass@1 {percent(report['pass_at_1'])} %, {report['tasks']} tasks, "
+        f"{report['runs']} runs each; {workdir / REPORT}"
     )
+    if report.get("missing"):
+        print(
+            f"runs without a result: {missing_runs(report)}; they are in no rate (in brackets: that of all "
+            "runs, if these had failed and if they had been solved); to play them again, delete "
+            f"{workdir / REPORT} and run the same command"
+        )
 
 
 if __name__ == "__main__":

@@ -60,9 +60,7 @@ class EvaluateSettings(EpisodeSettings):
         report lists those that repeat the benchmark. Empty skips the check.
       runs: number of runs per task (RMSWeb, section 4: exactly three).
       replays: number of times that a run is played again that the site, the network or the machine ended; it
-        is played when the same command is run again.
-      max_unplayed: share of runs without a result (blocked, unreachable, crashed, unjudged) above which the
-        evaluation has no result.
+        is played when the same command is run again without `report.json`.
       seed: seed of the bootstrap.
       refresh: None if prompts are used unchanged.
     """
@@ -75,7 +73,6 @@ class EvaluateSettings(EpisodeSettings):
     training: str = safe("")
     runs: int = 3
     replays: int = safe(3)
-    max_unplayed: float = safe(0.1)
     seed: int = 0
     actor: ActorConfig = EvaluatedActor()
     # All runs of all tasks are played, also on a site that refuses them.

@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from collection.evaluation import statistics
-from collection.evaluation.judged_by import judges_differ
+from collection.evaluation.judged_by import Judges, count_verdicts, gave_verdict, judges_differ
 from collection.evaluation.statistics import Interval
 from collection.evaluation.task_results import NEVER_DONE, TaskResult, join_runs, run_result
-from collection.judges.fates import FATES, KEPT_OUT, WITHOUT_RESULT
+from collection.judges.fates import FATES, WITHOUT_RESULT
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 from rmsweb_jax.records.versions import pinned
@@ -26,6 +26,8 @@ RESULTS = "results.json"
 GROUPINGS = {"by_site": "site", "by_kind": "kind", "by_level": "level"}
 # Minimum size of a group of tasks to compare two policies on: fewer tasks show hardly any difference.
 MIN_GROUP_TASKS = 10
+# Runs without a result are uneven between two policies if the test's p-value is below this.
+UNEVEN_P = 0.05
 # Causes of runs without a result that a report lists, by fate.
 _CAUSES, _MAX_CAUSE_CHARS = 5, 200
 
@@ -35,7 +37,8 @@ class Results(BaseModel):
 
     Attributes:
       benchmark: the benchmark's name; empty in results from before it was recorded.
-      judges: what judged the runs, each once; empty in results from before it was recorded.
+      judges: what judged the runs, each version once; empty in results from before it was recorded.
+      verdicts: number of verdicts of each of `judges`; empty in results from before they were counted.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +49,7 @@ class Results(BaseModel):
     tasks: tuple[TaskResult, ...]
     benchmark: str = ""
     judges: tuple[JudgeFingerprint, ...] = ()
+    verdicts: tuple[int, ...] = ()
 
     @model_validator(mode="after")
     def _every_task_once_with_all_runs(self) -> Results:
@@ -53,6 +57,8 @@ class Results(BaseModel):
             raise ValueError(f"a task does not have {self.runs} runs")
         if len({task.task_id for task in self.tasks}) < len(self.tasks):
             raise ValueError("a task is repeated")
+        if self.verdicts and len(self.verdicts) != len(self.judges):
+            raise ValueError("a judge has no number of verdicts")
         return self
 
     @property
@@ -61,10 +67,20 @@ class Results(BaseModel):
         return np.array([task.successes for task in self.tasks], bool).reshape(-1, self.runs)
 
     @property
-    def judged(self) -> np.ndarray:
-        """[T, runs] booleans; True if not recorded, because pages judged all of those runs."""
-        every = (True,) * self.runs
-        return np.array([task.judged or every for task in self.tasks], bool).reshape(-1, self.runs)
+    def has_result(self) -> np.ndarray:
+        """[T, runs] booleans; False for runs that were blocked, unreachable, crashed or not judged."""
+        rows = [[fate not in WITHOUT_RESULT for fate in task.fates] for task in self.tasks]
+        return np.array(rows, bool).reshape(-1, self.runs)
+
+    @property
+    def missing(self) -> int:
+        """Number of runs without a result."""
+        return int((~self.has_result).sum())
+
+    @property
+    def judged_by(self) -> Judges:
+        """The judges with their numbers of verdicts; 1 each if these were not counted."""
+        return tuple(zip(self.judges, self.verdicts or (1,) * len(self.judges), strict=True))
 
     @property
     def steps(self) -> np.ndarray:
@@ -128,7 +144,7 @@ def gather_results(
       UserError: a task lacks a run or has one twice; rates over such a set would be biased.
     """
     by_task: dict[str, dict[int, TaskResult]] = {}
-    judges: dict[str, JudgeFingerprint] = {}
+    judged: list[tuple[JudgeFingerprint | None, bool]] = []
     for trajectory in trajectories:
         task_id, attempt = trajectory.task.task_id, trajectory.attempt
         attempts = by_task.setdefault(task_id, {})
@@ -137,8 +153,7 @@ def gather_results(
                 f"{trajectory.trajectory_id}: evaluated twice; evaluate again in an empty --workdir"
             )
         attempts[attempt] = run_result(trajectory, levels.get(task_id, ""))
-        if (fingerprint := trajectory.judge_fingerprint) is not None:
-            judges[fingerprint.id] = fingerprint
+        judged.append((trajectory.judge_fingerprint, gave_verdict(trajectory)))
     for task_id, attempts in by_task.items():
         if sorted(attempts) != list(range(1, runs + 1)):
             raise UserError(
@@ -146,13 +161,15 @@ def gather_results(
                 "run the same command again to finish the evaluation"
             )
     tasks = tuple(join_runs([attempts[n] for n in range(1, runs + 1)]) for attempts in by_task.values())
+    counts = count_verdicts(judged)
     return Results(
         label=label,
         model=model,
         runs=runs,
         tasks=tasks,
         benchmark=benchmark,
-        judges=JudgeFingerprint.distinct(judges.values()),
+        judges=tuple(judge for judge, _ in counts),
+        verdicts=tuple(count for _, count in counts),
     )
 
 
@@ -176,13 +193,14 @@ def load_results(folder: AnyPath) -> Results:
 def score(results: Results, seed: int = 0) -> dict[str, Any]:
     """Computes all figures of one policy: rates with intervals, steps, cost and outcomes; and rates by group.
 
-    An unjudged run counts as a failure in `pass_at_<k>` and is counted in `unjudged`;
-    `judged_pass_at_1` leaves such runs out.
+    Rates, steps and cost are of the runs that have a result; each task weighs the same. pass@k leaves out
+    tasks with fewer than k such runs.
 
     Returns:
-      `judges`, `pass_at_<k>`, `judged_pass_at_1`, `mean_steps_solved` (intervals over tasks), `pass_by_run`,
-      numbers of runs (`unjudged`, `never_done`, `kept_out`), `cost`, what `fates` returns, and in `by_site`,
-      `by_kind` and `by_level` the rates of each group.
+      `judges` with their numbers of `verdicts`, `pass_at_<k>` (with `least` and `most`, the rates if all runs
+      without a result had failed and had been solved; None if no task has k results), `mean_steps_solved`,
+      numbers of runs (`missing`, those without a result, and `never_done`), `cost`, what `fates` returns, and
+      in `by_site`, `by_kind` and `by_level` the rates of each group.
     """
     return {
         "label": results.label,
@@ -190,9 +208,11 @@ def score(results: Results, seed: int = 0) -> dict[str, Any]:
         "benchmark": results.benchmark,
         "tasks": len(results.tasks),
         "runs": results.runs,
-        "judges": [{"id": one.id, **one.model_dump(mode="json")} for one in results.judges],
+        "judges": [
+            {"id": judge.id, "verdicts": verdicts, **judge.model_dump(mode="json")}
+            for judge, verdicts in results.judged_by
+        ],
         **_rates(results, seed),
-        "pass_by_run": results.successes.mean(axis=0).tolist() if results.tasks else [],
         "cost": _cost(results, seed),
         **{
             grouping: {
@@ -210,43 +230,53 @@ def fates(results: Results) -> dict[str, Any]:
     """Says what happened to the runs.
 
     Returns:
-      `fates`: number of runs by fate; `unplayed`: share of runs without a result; `causes`: for each such
-      fate the most frequent causes, with the number of runs.
+      `fates`: number of runs by fate; `causes`: for each fate without a result the most frequent causes, with
+      the number of runs.
     """
-    counts = _fates(results)
+    counts = Counter(fate for task in results.tasks for fate in task.fates)
     causes: dict[str, Counter[str]] = {name: Counter() for name in FATES if name in WITHOUT_RESULT}
     for task in results.tasks:
         for name, cause in zip(task.fates, task.causes, strict=False):
             if cause:
                 causes[name][cause[:_MAX_CAUSE_CHARS]] += 1
-    runs = len(results.tasks) * results.runs
     return {
         "fates": {name: counts[name] for name in FATES},
-        "unplayed": sum(counts[name] for name in WITHOUT_RESULT) / runs if runs else 0.0,
         "causes": {name: dict(found.most_common(_CAUSES)) for name, found in causes.items() if found},
     }
+
+
+def missing_runs(report: Mapping[str, Any]) -> str:
+    """Formats the number of runs without a result and their kinds; of what `score` returns."""
+    kinds = [f"{count} {name}" for name, count in report["fates"].items() if name in WITHOUT_RESULT and count]
+    return f"{report['missing']}" + (f" ({', '.join(kinds)})" if kinds else "")
 
 
 def compare(first: Results, second: Results, seed: int = 0, across_judges: bool = False) -> dict[str, Any]:
     """`first - second` on the tasks both were evaluated on, paired by task.
 
+    A run counts if it has a result on both sides: of each task, both sides have the same runs.
+
     Args:
       across_judges: compare results of different judges, or of judges that were not recorded, all the same.
 
-    Two tests: `permutation_p` is of pass@1, `mcnemar_p` of "solved at least once" in as many runs as both
-    have (pass@k). Both take one value per task, because the runs of a task are not independent trials.
+    Three tests: `permutation_p` is of pass@1, `mcnemar_p` of "solved at least once" in as many runs as both
+    have (pass@k), `missing_p` of whether one side misses more runs of a task than the other (the exact sign
+    test over tasks, which is McNemar's). All take one value per task, because the runs of a task are not
+    independent trials.
 
     Returns:
       `across_judges` (what differs between the judges; "" if they are the same), `tasks` (shared ones, the
       basis of the rest), `first_tasks` and `second_tasks` (all of each), intervals
-      of `pass_at_<k>` and steps, `permutation_p`, `only_first`, `only_second` and `mcnemar_p`; and the same
+      of `pass_at_<k>` (with `least` and `most` over all runs) and steps, `permutation_p`, `only_first`,
+      `only_second`, `mcnemar_p`, `missing` (runs without a result on each side), `missing_p` and `uneven`
+      (`missing_p` is below 5 %); and the same
       by site, kind and level for groups of `MIN_GROUP_TASKS` tasks or more, with `holm_p`: `permutation_p`
       corrected over a grouping's groups.
 
     Raises:
       UserError: no task is shared, or the judges differ.
     """
-    differ = judges_differ(first.judges, second.judges)
+    differ = judges_differ(first.judged_by, second.judged_by)
     if differ and not across_judges:
         raise UserError(
             f"{first.label} and {second.label} may not have the same judge ({differ}): judge the runs of "
@@ -278,59 +308,63 @@ def to_json(content: dict[str, Any]) -> bytes:
 
 
 def _rates(results: Results, seed: int) -> dict[str, Any]:
-    successes, judged = results.successes, results.judged
-    outcomes, fates = _outcomes(results), _fates(results)
-    judged_rate = statistics.rate_interval(successes.sum(axis=1), judged.sum(axis=1))
-    trials = np.full(len(successes), results.runs)
+    successes, has_result, outcomes = results.successes, results.has_result, _outcomes(results)
     return {
         **{
-            f"pass_at_{k}": _as_dict(
-                statistics.rate_interval(statistics.pass_at_k(successes, k) * trials, trials)
-            )
+            f"pass_at_{k}": _as_dict(statistics.pass_rate(successes, has_result, k))
             for k in range(1, results.runs + 1)
         },
-        "judged_pass_at_1": _as_dict(judged_rate),
         "mean_steps_solved": _as_dict(statistics.steps_on_solved(successes, results.steps, seed)),
-        "unjudged": int((~judged).sum()),
+        "missing": results.missing,
         "never_done": sum(outcomes[name] for name in NEVER_DONE),
-        "kept_out": sum(fates[name] for name in KEPT_OUT),
     }
 
 
 def _cost(results: Results, seed: int) -> dict[str, Any]:
     """Returns mean costs per run; `usd_at_<k>` is the budget of k runs, `C_k = k C_1` (RMSWeb, figure 1).
 
-    Dollars are None if every recorded cost is 0, which means that prices are unknown.
+    Runs without a result are left out. Dollars are None if every recorded cost is 0, which means that prices
+    are unknown.
     """
     fields = {"prompt_tokens": "prompt_tokens", "response_tokens": "response_tokens"}
     fields |= {"usd": "costs", "judge_usd": "judge_costs"}
     cost: dict[str, Any] = {}
+    there = results.has_result
+    played = there.any(axis=1)
     for name, field in fields.items():
         cost[name], values = None, results.recorded(field)
         if values is not None and (values.any() or not name.endswith("usd")):
-            cost[name] = _as_dict(statistics.bootstrap_mean(values.mean(axis=1), seed))
+            means = (values * there).sum(axis=1)[played] / there.sum(axis=1)[played]
+            cost[name] = _as_dict(statistics.bootstrap_mean(means, seed))
     usd = cost["usd"]
     return cost | {f"usd_at_{k}": usd and k * usd["mean"] for k in range(1, results.runs + 1)}
 
 
 def _difference(first: Results, second: Results, seed: int) -> dict[str, Any]:
-    difference: dict[str, Any] = {}
     runs = min(first.runs, second.runs)  # More runs would give one policy more chances to solve a task.
-    for k in range(1, runs + 1):
-        mine, theirs = (statistics.pass_at_k(one.successes, k) for one in (first, second))
-        interval = statistics.paired_difference(mine, theirs, first.runs, second.runs)
-        difference[f"pass_at_{k}"] = _as_dict(interval)
-    # Steps are means over solved runs, so different numbers of runs do no harm.
-    both = (first.successes, first.steps, second.successes, second.steps)
-    mine, theirs = (np.asarray(one.successes[:, :runs].any(axis=1)) for one in (first, second))
+    won, other_won = (one.successes[:, :runs] for one in (first, second))
+    there, other_there = (one.has_result[:, :runs] for one in (first, second))
+    both = there & other_there
+    solved = (won & both, first.steps[:, :runs], other_won & both, second.steps[:, :runs])
+    mine, theirs = (np.asarray(one.any(axis=1)) for one in (solved[0], solved[2]))
     only_first, only_second = statistics.disagreements(mine, theirs)
-    return difference | {
-        "permutation_p": statistics.permutation_p(first.successes, second.successes, seed),
-        "step_reduction": _as_dict(statistics.step_reduction(*both, seed)),
-        "steps_saved": _as_dict(statistics.steps_saved(*both, seed)),
+    missed, other_missed = (np.asarray((~one).sum(axis=1)) for one in (there, other_there))
+    more, fewer = (np.asarray(one) for one in (missed > other_missed, missed < other_missed))
+    missing_p = statistics.mcnemar(more, fewer)
+    return {
+        **{
+            f"pass_at_{k}": _as_dict(statistics.pass_difference(won, other_won, there, other_there, k))
+            for k in range(1, runs + 1)
+        },
+        "permutation_p": statistics.permutation_p(won, other_won, both, seed),
+        "step_reduction": _as_dict(statistics.step_reduction(*solved, seed)),
+        "steps_saved": _as_dict(statistics.steps_saved(*solved, seed)),
         "only_first": only_first,
         "only_second": only_second,
         "mcnemar_p": statistics.mcnemar(mine, theirs),
+        "missing": [int(missed.sum()), int(other_missed.sum())],
+        "missing_p": missing_p,
+        "uneven": missing_p < UNEVEN_P,
     }
 
 
@@ -350,10 +384,6 @@ def _grouped_differences(groups: Mapping[str, Results], second: Results, seed: i
 
 def _outcomes(results: Results) -> Counter[str]:
     return Counter(outcome for task in results.tasks for outcome in task.outcomes)
-
-
-def _fates(results: Results) -> Counter[str]:
-    return Counter(fate for task in results.tasks for fate in task.fates)
 
 
 def _as_dict(interval: Interval | None) -> dict[str, float | int] | None:

@@ -7,8 +7,9 @@ import functools
 import hashlib
 import json
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,26 +25,24 @@ from collection.evaluation.contaminated import contamination_report
 from collection.evaluation.dates.asking import ask_bound
 from collection.evaluation.dates.benchmark import DateRefresh, refresh_benchmark
 from collection.evaluation.dates.overrides import read_overrides
-from collection.evaluation.results import RESULTS, Results, fates, gather_results, score, to_json
+from collection.evaluation.results import RESULTS, Results, gather_results, missing_runs, score, to_json
 from collection.evaluation.task_results import NEVER_DONE
 from collection.fleet import FleetConfig, run_tasks
 from collection.fleet.config import fleet_config
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job
-from collection.judges.fates import KEPT_OUT, WITHOUT_RESULT, fate
+from collection.judges.fates import KEPT_OUT, fate
 from collection.llm.config import make_model
 from collection.llm.ledger import LEDGER
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.schema import Task, Trajectory
 from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
 
 # Description of the evaluation, and notes for judges, so that its runs can be judged again later.
 BEGUN, NOTES = "benchmark.json", "notes.jsonl"
-# Written in place of results and report where too many runs are missing.
-WITHHELD = "withheld.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +70,8 @@ def evaluate(
       The report.
 
     Raises:
-      WithheldError: too many runs have no result; calling it again plays them again.
-      UserError: a file of the benchmark, a date, the browser or the policy cannot be used, or the workdir
-        belongs to a run with other settings.
+      UserError: no run has a result (calling it again plays them again); a file of the benchmark, a date, the
+        browser or the policy cannot be used, or the workdir belongs to a run with other settings.
     """
     return run_stage(_evaluate, evaluate_settings(settings), workdir)
 
@@ -88,15 +86,31 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
     live = [website_url(task) for task in benchmark.tasks if task.environment == "web"]
     check_state(settings.browser.storage_state, live)
     contamination = contamination_report(benchmark, _paths(settings.training))
+    if repeated := repeated_tasks(benchmark.tasks):
+        print(
+            f"{sum(map(len, repeated)) - len(repeated)} tasks repeat the start page and words of another one "
+            f"({' and '.join(repeated[0][:2])}): each counts, so intervals are too narrow",
+            file=sys.stderr,
+            flush=True,
+        )
     about = begin(benchmark, workdir)
     evaluated = play_benchmark(benchmark, settings.runs, setup, workdir, settings.replays)
-    withhold(evaluated, settings, workdir)
+    scores = score(evaluated.results, settings.seed)
+    if scores["missing"] == evaluated.results.has_result.size:
+        causes = Counter[str]()
+        for some in scores["causes"].values():
+            causes.update(some)
+        often = "".join(f"; most often: {cause}" for cause, _ in causes.most_common(1))
+        raise UserError(
+            f"{workdir}: no run has a result: {missing_runs(scores)}{often}; run the same command again to "
+            "play them again"
+        )
     write_atomic(workdir / RESULTS, to_json(evaluated.results.model_dump(mode="json")))
     report = {
         "stage": "evaluate",
         "seconds": round(evaluated.seconds, 1),
         "temperature": settings.actor.temperature,
-        **score(evaluated.results, settings.seed),
+        **scores,
         "benchmark": about,
         "date_refresh": refreshed.summary() if refreshed else None,
         "contamination": contamination,
@@ -106,35 +120,17 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
     return report
 
 
-class WithheldError(UserError):
-    """Too many runs have no result."""
+def repeated_tasks(tasks: Sequence[Task]) -> list[list[str]]:
+    """Returns the ids of tasks with the same start page and words, up to case and spaces.
 
-    exit_code = 5
-
-
-def withhold(evaluated: Evaluated, settings: EvaluateSettings, workdir: Path) -> None:
-    """Refuses to report figures of which too many runs are missing; `WITHHELD` says which and why.
-
-    Raises:
-      WithheldError: the share of runs without a result is above `settings.max_unplayed`.
+    Tasks whose words come from their page are left out.
     """
-    found, path = fates(evaluated.results), workdir / WITHHELD
-    if found["unplayed"] <= settings.max_unplayed:
-        path.unlink(missing_ok=True)
-        return
-    write_atomic(path, to_json({**found, "apart": evaluated.apart}))
-    missing = [
-        f"{count} {name}" for name, count in found["fates"].items() if name in WITHOUT_RESULT and count
-    ]
-    causes = Counter[str]()
-    for some in found["causes"].values():
-        causes.update(some)
-    often = "".join(f", most often: {cause}" for cause, _ in causes.most_common(1))
-    raise WithheldError(
-        f"{workdir}: no result, since {found['unplayed']:.0%} of the runs have none ({', '.join(missing)}"
-        f"{often}), and config.max_unplayed is {settings.max_unplayed:g}; run the same command again: such "
-        f"runs are played again up to config.replays={settings.replays} times (see {WITHHELD})"
-    )
+    alike: dict[tuple[str, str], list[str]] = {}
+    for task in tasks:
+        if task.objective:
+            words = " ".join(task.objective.casefold().split())
+            alike.setdefault((website_url(task), words), []).append(task.task_id)
+    return [names for names in alike.values() if len(names) > 1]
 
 
 def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:

@@ -36,27 +36,98 @@ class Interval:
         return dataclasses.asdict(self)
 
 
-def pass_at_k(successes: np.ndarray, k: int) -> np.ndarray:
+@dataclasses.dataclass(frozen=True)
+class BoundedInterval(Interval):
+    """An interval of the runs that have a result, and bounds of the figure over all runs.
+
+    Attributes:
+      least, most: the figure if all runs without a result had ended so that it is smallest and largest: for
+        a rate all failed and all solved. Equal to `mean` if no run is missing. With k > 1 a rate may lie
+        outside: tasks with fewer than k results are in the bounds only.
+    """
+
+    least: float
+    most: float
+
+
+def pass_at_k(successes: np.ndarray, k: int, has_result: np.ndarray | None = None) -> np.ndarray:
     """Estimates the chance that at least one of `k` of a task's runs, drawn without replacement, succeeds.
 
-    The unbiased estimator `1 - C(n-c, k) / C(n, k)` of Chen et al. (2021). With k = 1 it is the
-    mean over runs, with k = n it is "solved at least once".
+    The unbiased estimator `1 - C(n-c, k) / C(n, k)` of Chen et al. (2021), where n is the task's number of
+    runs that have a result. With k = 1 it is the mean over runs, with k = n it is "solved at least once".
 
     Args:
-      successes: [T, n] booleans, one row a task, one column a run.
-      k: 1..n.
+      successes: [T, runs] booleans, one row a task, one column a run.
+      k: 1..runs.
+      has_result: [T, runs] booleans; None if all have one.
 
     Returns:
-      [T] floats.
+      [T] floats; NaN for tasks with fewer than k results, since there is no unbiased estimate.
 
     Raises:
-      ValueError: k is outside 1..n.
+      ValueError: k is outside 1..runs.
     """
     runs = successes.shape[1]
     if not 1 <= k <= runs:
         raise ValueError(f"pass@{k} needs between 1 and {runs} runs a task")
-    table = [1.0 - math.comb(runs - solved, k) / math.comb(runs, k) for solved in range(runs + 1)]
-    return np.asarray(table)[successes.astype(bool).sum(axis=1)]
+    there = np.ones(successes.shape, bool) if has_result is None else has_result
+    table = np.full((runs + 1, runs + 1), np.nan)
+    for n in range(k, runs + 1):
+        table[n, : n + 1] = [1.0 - math.comb(n - solved, k) / math.comb(n, k) for solved in range(n + 1)]
+    return table[there.sum(axis=1), (successes.astype(bool) & there).sum(axis=1)]
+
+
+def pass_rate(successes: np.ndarray, has_result: np.ndarray, k: int) -> BoundedInterval | None:
+    """Mean of pass@k over tasks, with an interval and bounds; every task with k results weighs the same.
+
+    Args:
+      successes, has_result, k: as for `pass_at_k`.
+
+    Returns:
+      None if no task has k results.
+    """
+    shares = pass_at_k(successes, k, has_result)
+    there = ~np.isnan(shares)
+    if not there.any():
+        return None
+    trials = np.full(there.sum(), has_result[there].sum(axis=1).mean())
+    interval = rate_interval(shares[there] * trials, trials)
+    assert interval is not None
+    least, most = _bounds(successes, has_result, k)
+    return BoundedInterval(**vars(interval), least=least, most=most)
+
+
+def pass_difference(
+    first: np.ndarray, second: np.ndarray, has_first: np.ndarray, has_second: np.ndarray, k: int
+) -> BoundedInterval | None:
+    """Mean difference of pass@k over tasks, of the runs that have a result on both sides.
+
+    Run n of a task is kept only if it has a result on both sides, so both sides have as many runs of each
+    task: whatever is missing, the difference of a policy to itself is 0.
+
+    Args:
+      first, second: [T, runs] booleans; row t of both is the same task.
+      has_first, has_second: [T, runs] booleans, True for runs that have a result.
+      k: 1..runs.
+
+    Returns:
+      None if no task has k such runs.
+    """
+    both = has_first & has_second
+    mine, theirs = (pass_at_k(one, k, both) for one in (first, second))
+    there = ~np.isnan(mine)
+    if not there.any():
+        return None
+    interval = paired_difference(mine[there], theirs[there], both[there].sum(axis=1).mean())
+    assert interval is not None
+    (least, most), (other_least, other_most) = _bounds(first, has_first, k), _bounds(second, has_second, k)
+    return BoundedInterval(**vars(interval), least=least - other_most, most=most - other_least)
+
+
+def _bounds(successes: np.ndarray, has_result: np.ndarray, k: int) -> tuple[float, float]:
+    """Returns the rates if all runs without a result had failed, and if all had been solved."""
+    least, most = (pass_at_k(one, k).mean() for one in (successes & has_result, successes | ~has_result))
+    return float(least), float(most)
 
 
 def rate_interval(successes: np.ndarray, trials: np.ndarray) -> Interval | None:
@@ -103,9 +174,7 @@ def _wilson(rate: float, size: float) -> tuple[float, float]:
     return min(low, rate), max(high, rate)
 
 
-def paired_difference(
-    first: np.ndarray, second: np.ndarray, first_runs: int = 1, second_runs: int = 1
-) -> Interval | None:
+def paired_difference(first: np.ndarray, second: np.ndarray, runs: float = 1) -> Interval | None:
     """Difference of two rates over the same tasks: `mean(first - second)`, with an interval.
 
     The interval is put together from those of the two rates (Newcombe 1998, method 10; MOVER): squared
@@ -115,7 +184,7 @@ def paired_difference(
 
     Args:
       first, second: [T] shares in [0, 1]; row t of both is the same task.
-      first_runs, second_runs: runs that a share is of.
+      runs: mean number of runs that a share is of.
 
     Returns:
       None if there are no tasks.
@@ -126,7 +195,7 @@ def paired_difference(
         return None
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     (mine, below, above), (theirs, other_below, other_above) = (
-        _student_wilson(shares, runs) for shares, runs in ((first, first_runs), (second, second_runs))
+        _student_wilson(shares, runs) for shares in (first, second)
     )
     varied = np.ptp(first) > 0 and np.ptp(second) > 0
     correlation = float(np.corrcoef(first, second)[0, 1]) if varied else 0.0
@@ -139,7 +208,7 @@ def paired_difference(
     return Interval(mean, max(-1.0, low), min(1.0, high), len(first))
 
 
-def _student_wilson(shares: np.ndarray, runs: int) -> tuple[float, float, float]:
+def _student_wilson(shares: np.ndarray, runs: float) -> tuple[float, float, float]:
     """Returns a rate and the distances to the limits of its interval, with Student's quantile."""
     from scipy import stats
 
@@ -151,7 +220,9 @@ def _student_wilson(shares: np.ndarray, runs: int) -> tuple[float, float, float]
     return rate, rate - low, high - rate
 
 
-def permutation_p(first: np.ndarray, second: np.ndarray, seed: int = 0) -> float:
+def permutation_p(
+    first: np.ndarray, second: np.ndarray, has_result: np.ndarray | None = None, seed: int = 0
+) -> float:
     """Two-sided p-value of the paired permutation test on pass@1 (mean over runs).
 
     Under the hypothesis that the two policies are alike on every task, the sign of each task's difference is
@@ -159,15 +230,20 @@ def permutation_p(first: np.ndarray, second: np.ndarray, seed: int = 0) -> float
     differ), otherwise so many are drawn.
 
     Args:
-      first, second: [T, n] and [T, m] booleans; row t of both is the same task.
+      first, second: [T, runs] booleans; row t of both is the same task.
+      has_result: [T, runs] booleans, True for runs that have a result on both sides; None if all have one.
 
     Returns:
       1 if no task differs.
     """
     from scipy import stats
 
-    # Whole numbers, so that equal sums are equal; tasks without a difference change no sum.
-    differences = first.sum(axis=1) * second.shape[1] - second.sum(axis=1) * first.shape[1]
+    there = np.ones(first.shape, bool) if has_result is None else has_result
+    counts = there.sum(axis=1)
+    # Differences of means as whole numbers, so that equal sums are equal. Tasks without a difference change
+    # no sum.
+    scale = math.lcm(*range(1, first.shape[1] + 1)) // np.maximum(counts, 1)
+    differences = ((first & there).sum(axis=1) - (second & there).sum(axis=1)) * scale
     differences = differences[differences != 0].astype(np.float64)
     if len(differences) < 2:  # Both signs of a single difference are as far from zero.
         return 1.0

@@ -13,6 +13,8 @@ from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint, Task, Traject
 
 NO_ANSWER = "Failed without a call: no final answer."
 GAVE_UP = "Failed without a call: the agent itself declared that it had not succeeded."
+# Texts of verdicts that no model was asked for.
+WITHOUT_A_CALL = (NO_ANSWER, GAVE_UP)
 
 
 @dataclasses.dataclass(frozen=True)

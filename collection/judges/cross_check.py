@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collection.agent.prompt import fenced_text
 from collection.judges.asking import NoVerdictError, Questions
-from collection.judges.base import GAVE_UP, NO_ANSWER
+from collection.judges.base import WITHOUT_A_CALL
 from collection.judges.evidence import history, page, render, screenshots
 from collection.judges.judgements import Judgement
 from collection.judges.reading import read_object
@@ -111,7 +111,7 @@ class CrossCheck:
 def is_worth_it(run: Trajectory, judgement: Judgement) -> bool:
     """Returns True if a judge looked at a run that the agent had finished, and failed it."""
     finished = run.outcome == "done" and bool(run.steps)
-    return finished and judgement.success is False and judgement.text not in (NO_ANSWER, GAVE_UP)
+    return finished and judgement.success is False and judgement.text not in WITHOUT_A_CALL
 
 
 def read_finding(text: str) -> Finding:

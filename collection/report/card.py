@@ -97,8 +97,9 @@ def _header(card: Card) -> str:
 
 
 def _results(evaluation: Evaluation) -> list[EvalResult]:
-    """Returns pass@1 and pass@n in percent, for the hub's model index."""
-    tasks = len(evaluation.results.tasks)
+    """Returns pass@1 and pass@n in percent, for the hub's model index; none if no run has a result."""
+    tasks, missing = len(evaluation.results.tasks), evaluation.results.missing
+    size = f"{tasks} tasks" + (f", {missing} runs without a result left out" if missing else "")
     return [
         EvalResult(
             task_type="image-text-to-text",
@@ -106,8 +107,9 @@ def _results(evaluation: Evaluation) -> list[EvalResult]:
             dataset_type=evaluation.benchmark,
             dataset_name=benchmark_title(evaluation.benchmark),
             metric_type=f"pass@{k}",
-            metric_value=round(100 * evaluation.score[f"pass_at_{k}"]["mean"], 2),
-            metric_name=f"pass@{k} of {evaluation.label} in %, {tasks} tasks",
+            metric_value=round(100 * rate["mean"], 2),
+            metric_name=f"pass@{k} of {evaluation.label} in %, {size}",
         )
         for k in sorted({1, evaluation.results.runs})
+        if (rate := evaluation.score[f"pass_at_{k}"])
     ]

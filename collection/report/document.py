@@ -21,10 +21,12 @@ NOTES = (
     "pass@1 is the mean over all runs of all tasks; pass@k the unbiased estimate of success in at least one "
     "of k runs.",
     "A run counts as a success when the agent declared completion and the judge (or the page) passed it. "
-    "If the judge refused, timed out or was undecided, the run is unjudged: it counts as a failure in every "
-    "rate, except in the rate of judged runs, which excludes it.",
-    "Never done: a limit of steps, failures or time ended the run. Kept out: captcha, refusal, unreachable "
-    "page, lost browser. Both are failures.",
+    "Never done: a limit of steps, failures or time ended the run, which is a failure.",
+    "A run has no result if the site refused the agent or asked for a captcha (blocked), the start page did "
+    "not open (unreachable), browser or machine were lost (crashed), or no verdict came (unjudged). They "
+    "are in no rate. Every task weighs the same; pass@k leaves out tasks with fewer than k results. A "
+    "difference is of the runs that have a result on both sides. In brackets: the figure over all runs, if "
+    "those without a result had made it as small and as large as can be (of a rate: all failed, all solved).",
     "C_1 is the mean cost of one run: the tokens of the agent's steps and page reads, without judging. "
     "k runs cost C_k = k C_1, without early stopping.",
     "The paper's figures were measured by its authors, on other days and partly with other judges: they are "
@@ -74,11 +76,11 @@ def document_files(document: Document) -> dict[str, str]:
 def cost_plots(evaluations: Sequence[Evaluation]) -> list[PlotFile]:
     """Plots accuracy against cost by benchmark, in dollars if all policies have a price, else in tokens.
 
-    Evaluations without recorded tokens or cost are left out.
+    Evaluations without recorded tokens or cost, or without any result, are left out.
     """
     plots = []
     for benchmark in dict.fromkeys(one.benchmark for one in evaluations):
-        there = [one for one in evaluations if one.benchmark == benchmark]
+        there = [one for one in evaluations if one.benchmark == benchmark and _rates(one)]
         dollars = [one for one in there if one.score["cost"]["usd"]]
         shown = dollars if len(dollars) == len(there) else [one for one in there if _tokens(one)]
         if not shown:
@@ -95,7 +97,7 @@ def cost_plots(evaluations: Sequence[Evaluation]) -> list[PlotFile]:
 
 def _rates(one: Evaluation) -> list[tuple[float, float, float]]:
     intervals = [one.score[f"pass_at_{k}"] for k in range(1, min(3, one.results.runs) + 1)]
-    return [(interval["mean"], interval["low"], interval["high"]) for interval in intervals]
+    return [(interval["mean"], interval["low"], interval["high"]) for interval in intervals if interval]
 
 
 def _dollars(one: Evaluation) -> float:

@@ -109,7 +109,7 @@ def _rl_rows(run: RunFolder) -> list[dict[str, Any]]:
 
 def _judges(run: RunFolder) -> list[str]:
     """Returns a line on each judge of the evaluations."""
-    found = [results.judges or None for label in LABELS if (results := run.results(label))]
+    found = [results.judges for label in LABELS if (results := run.results(label))]
     lines = [line for judges in found for line in (map(judge_line, judges) if judges else (UNKNOWN,))]
     return list(dict.fromkeys(lines))
 
@@ -119,7 +119,8 @@ def _sites(models: dict[str, Any]) -> list[str]:
     scores: dict[str, list[float]] = {}
     for model in models.values():
         for site, score in (model or {"by_site": {}})["by_site"].items():
-            scores.setdefault(site, []).append(score["pass_at_1"]["mean"])
+            if rate := score["pass_at_1"]:
+                scores.setdefault(site, []).append(rate["mean"])
     return sorted(scores, key=lambda site: (-sum(scores[site]) / len(scores[site]), site))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collection.evaluation.judged_by import UNKNOWN, judge_line
-from collection.evaluation.results import GROUPINGS, MIN_GROUP_TASKS
+from collection.evaluation.results import GROUPINGS, MIN_GROUP_TASKS, missing_runs
 from collection.report.comparison import Difference
 from collection.report.evaluations import Evaluation, benchmark_title
 from collection.report.published import BENCHMARKS, REFLECTION, STEPS_SAVED, TABLES, PaperRow, PaperTable
@@ -16,6 +16,9 @@ from collection.report.tables import MEASURED, NOT_RUN, PAPER, Column, Table, Ta
 NOT_REPORTED = "—"
 # Behind a difference between evaluations by different judges.
 ACROSS_JUDGES = " §"
+# Behind a figure from which runs without a result are missing, and behind a difference of which one side
+# misses more than the other.
+MISSING, UNEVEN = " ¶", " ≠"
 # Fewer tasks than this are said to be few: 95 % intervals of rates near 50 % are wider than 25 points.
 FEW_TASKS = 50
 _OTHERS = "Measured, not in the paper"
@@ -72,7 +75,7 @@ def paper_table(
         f"Success in percent. Columns marked {PAPER}: as printed in RMSWeb, {table.source}; columns marked "
         f"{MEASURED}: mean over tasks and runs, with 95 % intervals. {table.marks if published else ''}"
     )
-    notes = judge_notes(evaluations, compared if steps else ())
+    notes = table_notes(evaluations, compared if steps else ())
     return Table(table.title, caption.strip(), tuple(columns), tuple(rows), notes)
 
 
@@ -80,14 +83,7 @@ def details_table(evaluations: Sequence[Evaluation]) -> Table:
     """Builds a table of all measurements of each policy: what a rate includes and what it leaves out."""
     columns = (
         *("Policy", "Benchmark", "Tasks × runs", "Tasks left out", "pass@1, %", "pass@2, %", "pass@3, %"),
-        *(
-            "pass@1 of judged runs, %",
-            "Runs unjudged",
-            "Runs never done",
-            "Runs kept out",
-            "Steps when solved",
-        ),
-        *("C_1, US$", "Tokens a run"),
+        *("Runs without a result", "Runs never done", "Steps when solved", "C_1, US$", "Tokens a run"),
     )
     rows = []
     for one in evaluations:
@@ -100,8 +96,8 @@ def details_table(evaluations: Sequence[Evaluation]) -> Table:
                     f"{score['tasks']} × {score['runs']}",
                     NOT_REPORTED if one.left_out is None else str(one.left_out),
                     *(percent(score.get(f"pass_at_{k}")) for k in (1, 2, 3)),
-                    percent(score["judged_pass_at_1"]),
-                    *(str(score[name]) for name in ("unjudged", "never_done", "kept_out")),
+                    missing_runs(score),
+                    str(score["never_done"]),
                     number(score["mean_steps_solved"], 2, "none solved"),
                     number(score["cost"]["usd"], 4, "no price"),
                     _tokens(score["cost"]),
@@ -110,20 +106,38 @@ def details_table(evaluations: Sequence[Evaluation]) -> Table:
         )
     return Table(
         "Measurements",
-        "Each policy on each benchmark. Unjudged runs count as failures except in the column of judged runs.",
+        "Each policy on each benchmark. Runs without a result are in no rate.",
         tuple(Column(title) for title in columns),
         tuple(rows),
-        judge_notes(evaluations),
+        table_notes(evaluations),
     )
 
 
-def judge_notes(evaluations: Sequence[Evaluation], compared: Sequence[Difference] = ()) -> tuple[str, ...]:
-    """Returns the lines under a table: one a judge, with what it judged, and one on marked differences."""
+def table_notes(evaluations: Sequence[Evaluation], compared: Sequence[Difference] = ()) -> tuple[str, ...]:
+    """Returns the lines under a table: one a judge, with what it judged, and one on each mark."""
     judged: dict[str, list[str]] = {}
     for one in evaluations:
-        for line in map(judge_line, one.results.judges) if one.results.judges else (UNKNOWN,):
-            judged.setdefault(line, []).append(f"{one.label} on {benchmark_title(one.benchmark)}")
+        name = f"{one.label} on {benchmark_title(one.benchmark)}"
+        for judge, count in one.results.judged_by:
+            verdicts = f" ({count} verdicts)" if one.results.verdicts else ""
+            judged.setdefault(judge_line(judge), []).append(name + verdicts)
+        if not one.results.judges:
+            judged.setdefault(UNKNOWN, []).append(name)
     notes = [f"Judged by {line}: {'; '.join(names)}." for line, names in judged.items()]
+    notes += [
+        f"{MISSING.strip()} Runs without a result are left out of {one.label} on "
+        f"{benchmark_title(one.benchmark)}: {missing_runs(one.score)}. In brackets: the rate over all runs "
+        "if all of these had failed, and if all had been solved."
+        for one in evaluations
+        if one.results.missing
+    ]
+    notes += [
+        f"{UNEVEN.strip()} Uneven, so the difference may be one of what is missing: {one.first} misses "
+        f"{one.figures['missing'][0]} runs, {one.second} {one.figures['missing'][1]} on "
+        f"{benchmark_title(one.benchmark)} (sign test over tasks, p {p_value(one.figures['missing_p'])})."
+        for one in compared
+        if one.figures["uneven"]
+    ]
     notes += [
         f"{ACROSS_JUDGES.strip()} Different judges, so the difference is not of the policies alone: "
         f"{one.first} and {one.second} on {benchmark_title(one.benchmark)}: {one.figures['across_judges']}."
@@ -173,10 +187,10 @@ def differences_table(evaluations: Sequence[Evaluation], compared: Sequence[Diff
         "difference in pass@1, and Holm corrects its p-values over this table. McNemar's test is of tasks "
         "solved at least once in as many runs as both have (pass@k). Other prompts: the two were "
         "started with different lists of tasks and texts (one played a part, or dates were refreshed on "
-        "another day).",
+        "another day). Runs count that have a result on both sides.",
         tuple(Column(title) for title in columns),
         tuple(rows),
-        judge_notes(evaluations, compared),
+        table_notes(evaluations, compared),
     )
 
 
@@ -188,7 +202,7 @@ def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Differenc
             for name, rates in one.score[grouping].items():
                 if rates["tasks"] >= MIN_GROUP_TASKS:
                     size = f"{rates['tasks']} × {one.results.runs}{_few(rates['tasks'])}, " + (
-                        f"{rates['unjudged']} unjudged"
+                        f"{rates['missing']} without a result"
                     )
                     cells = (one.label, size, percent(rates["pass_at_1"]), "", "")
                     rows.append(_group_row(one.benchmark, grouping, name, cells))
@@ -220,18 +234,18 @@ def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Differenc
             )
         ),
         tuple(rows),
-        judge_notes(evaluations, compared),
+        table_notes(evaluations, compared),
     )
 
 
 def percent(interval: Mapping[str, Any] | None) -> str:
-    """Formats a share with its interval, in percent."""
-    return number(interval, 1, NOT_REPORTED, 100)
+    """Formats a share with its interval, in percent; with bounds and a mark if runs are missing."""
+    return number(interval, 1, NOT_REPORTED, 100) + _bounds(interval)
 
 
 def points(interval: Mapping[str, Any] | None) -> str:
-    """Formats a difference of shares with its interval, in points, signed."""
-    return number(interval, 1, NOT_REPORTED, 100, "+")
+    """Formats a difference of shares as `percent`, in points, signed."""
+    return number(interval, 1, NOT_REPORTED, 100, "+") + _bounds(interval, "+")
 
 
 def number(
@@ -240,12 +254,20 @@ def number(
     """Formats an interval as `mean (low to high)`."""
     if interval is None:
         return missing
-    mean, low, high = (
-        # A difference that rounds to zero gets no sign.
-        re.sub(r"^[+-](0\.?0*)$", r"\1", f"{scale * interval[key]:{sign}.{digits}f}").replace("-", "−")
-        for key in ("mean", "low", "high")
-    )
+    mean, low, high = (_rounded(scale * interval[key], digits, sign) for key in ("mean", "low", "high"))
     return f"{mean} ({low} to {high})"
+
+
+def _rounded(value: float, digits: int, sign: str) -> str:
+    # A difference that rounds to zero gets no sign.
+    return re.sub(r"^[+-](0\.?0*)$", r"\1", f"{value:{sign}.{digits}f}").replace("-", "−")
+
+
+def _bounds(interval: Mapping[str, Any] | None, sign: str = "") -> str:
+    if interval is None or interval.get("least") == interval.get("most"):
+        return ""
+    least, most = (_rounded(100 * interval[key], 1, sign) for key in ("least", "most"))
+    return f" [{least} to {most}]{MISSING}"
 
 
 def p_value(p: float) -> str:
@@ -280,11 +302,11 @@ def _cells(row: PaperRow, benchmark: str, found: Found, steps: bool) -> list[str
 
 
 def _size(one: Evaluation) -> str:
-    """Formats the tasks and runs of a rate, tasks left out of the benchmark, and unjudged runs."""
+    """Formats the tasks and runs of a rate, tasks left out of the benchmark, and runs without a result."""
     parts = [f"{len(one.results.tasks)} × {one.results.runs}"]
     if one.left_out is not None:
         parts.append(f"{one.left_out} tasks left out")
-    return ", ".join([*parts, f"{one.score['unjudged']} runs unjudged"])
+    return ", ".join([*parts, f"{one.score['missing']} runs without a result"])
 
 
 def _saved_row(benchmarks: Sequence[str], compared: Sequence[Difference]) -> TableRow:
@@ -310,7 +332,8 @@ def _group_row(benchmark: str, grouping: str, name: str, cells: Sequence[str]) -
 
 
 def _mark(one: Difference) -> str:
-    return ACROSS_JUDGES if one.figures["across_judges"] else ""
+    uneven = UNEVEN if one.figures["uneven"] else ""
+    return uneven + (ACROSS_JUDGES if one.figures["across_judges"] else "")
 
 
 def _few(tasks: int) -> str:

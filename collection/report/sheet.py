@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from collection.evaluation.judged_by import UNKNOWN, judge_line
+from collection.evaluation.judged_by import UNKNOWN, count_verdicts, judge_line
 from collection.evaluation.statistics import rate_interval
 from collection.judges.agreement import NAMES, Verdicts
+from collection.judges.base import WITHOUT_A_CALL
 from collection.judges.judgements import Judgement, RunFacts
 from collection.report.paper_tables import FEW_TASKS, NOT_REPORTED, number, percent
 from collection.report.tables import Column, Document, Table, TableRow
@@ -39,13 +40,14 @@ def sheet_figures(
       `rows`: of each group of runs, and of all if there are several, `runs`, `tasks`, the counts of `APART`,
       and in `judges` of each judge `passed`, `failed`, `unjudged` and the `share` passed, with its interval
       over tasks. These are of the runs that were played to their end; the share is of those decided.
-      `judges`: a line on each fingerprint, by judge.
+      `judges`: a line on each version, with the number of verdicts that it was asked for and gave, by judge.
     """
     verdicts: dict[str, dict[str, bool | None]] = {}
-    fingerprints: dict[str, list[JudgeFingerprint | None]] = {}
+    judged: dict[str, list[tuple[JudgeFingerprint | None, bool]]] = {}
     for one in judgements:
         verdicts.setdefault(one.judge, {})[one.trajectory_id] = one.success
-        fingerprints.setdefault(one.judge, []).append(one.fingerprint)
+        gave = one.success is not None and one.text not in WITHOUT_A_CALL
+        judged.setdefault(one.judge, []).append((one.fingerprint, gave))
     if labels:
         verdicts["labels"] = dict(labels)
     groups: dict[str, list[RunFacts]] = {}
@@ -57,8 +59,9 @@ def sheet_figures(
         "by": by,
         "rows": [{"row": name, **_row(some, verdicts)} for name, some in groups.items()],
         "judges": {
-            name: list(map(judge_line, JudgeFingerprint.distinct(found))) or [UNKNOWN]
-            for name, found in fingerprints.items()
+            name: [f"{judge_line(one)}, {count} verdicts" for one, count in count_verdicts(found)]
+            or [UNKNOWN]
+            for name, found in judged.items()
         },
     }
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from collection.evaluation.results import compare
+from collection.evaluation.results import Results, compare, score
 from collection.report.sources import LABELS, STAGES, RunFolder
 
 PAIRS = (("sft", "base"), ("rl", "sft"), ("rl", "base"))
 _EVALUATION = "eval/reward"
 _SCORES = (
     *("label", "model", "tasks", "runs", "temperature", "mean_steps_solved", "by_site", "outcomes", "judges"),
-    *("unjudged", "never_done", "kept_out", "judged_pass_at_1", "cost"),
+    *("missing", "never_done", "fates", "cost"),
 )
 
 
@@ -26,6 +26,7 @@ def build_summary(run: RunFolder, seed: int = 0, across_judges: bool = False) ->
       the like, `differences.<a>_minus_<b>`, and one section per stage with its own report.
     """
     reports = {stage: run.report(stage) for stage in STAGES}
+    results = {label: run.results(label) for label in LABELS}
     stages = {
         stage: {
             "status": "not run" if report is None else "done",
@@ -37,8 +38,8 @@ def build_summary(run: RunFolder, seed: int = 0, across_judges: bool = False) ->
         "stages": stages,
         "total_seconds": sum(stage["seconds"] or 0.0 for stage in stages.values()),
         "teacher": _teacher(reports["collect"]),
-        "models": {label: _scores(reports[f"evaluate/{label}"]) for label in LABELS},
-        "differences": _differences(run, seed, across_judges),
+        "models": {label: _scores(reports[f"evaluate/{label}"], results[label], seed) for label in LABELS},
+        "differences": _differences(results, seed, across_judges),
         "collection": _section(reports["collect"]),
         "policy_collection": _section(reports["collect_policy"]),
         "filter": _section(reports["sft_corpus"]),
@@ -79,14 +80,15 @@ def _teacher(report: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if report is None else {"kind": report["teacher"], "model": report["model"]}
 
 
-def _scores(report: dict[str, Any] | None) -> dict[str, Any] | None:
-    if report is None:
+def _scores(report: dict[str, Any] | None, results: Results | None, seed: int) -> dict[str, Any] | None:
+    """Computes the figures anew, as those of differences are, so that a report of an earlier version fits."""
+    if report is None or results is None:
         return None
-    return {key: value for key, value in report.items() if key in _SCORES or key.startswith("pass_at_")}
+    figures = {**report, **score(results, seed)}
+    return {key: value for key, value in figures.items() if key in _SCORES or key.startswith("pass_at_")}
 
 
-def _differences(run: RunFolder, seed: int, across_judges: bool) -> dict[str, Any]:
-    results = {label: run.results(label) for label in LABELS}
+def _differences(results: dict[str, Results | None], seed: int, across_judges: bool) -> dict[str, Any]:
     differences: dict[str, Any] = {}
     for first, second in PAIRS:
         mine, theirs = results[first], results[second]

@@ -8,7 +8,6 @@ PNG is stored once in the data set's `images/` folder (see `rmsweb_jax.records.i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -198,24 +197,6 @@ class JudgeFingerprint(Record):
         """A short name: 12 hexadecimal digits of a hash of all fields."""
         text = self.model_copy(update={"evidence": dict(sorted(self.evidence.items()))}).model_dump_json()
         return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    def same_judge(self, other: JudgeFingerprint) -> bool:
-        """True if all fields are equal; an unknown model version equals any."""
-        known = "" not in (self.model_version, other.model_version)
-        update = {} if known else {"model_version": ""}
-        return self.model_copy(update=update) == other.model_copy(update=update)
-
-    @staticmethod
-    def distinct(found: Iterable[JudgeFingerprint | None]) -> tuple[JudgeFingerprint, ...]:
-        """Returns the judges in `found`, each once, sorted.
-
-        One with an unknown model version is left out if the same judge is there with a known one: verdicts
-        that need no model call do not tell the version.
-        """
-        each = {one.id: one for one in found if one is not None}.values()
-        known = [one for one in each if one.model_version]
-        open_ = [one for one in each if not one.model_version and not any(map(one.same_judge, known))]
-        return tuple(sorted([*known, *open_], key=lambda one: (one.method, one.id)))
 
 
 IncidentKind = Literal[

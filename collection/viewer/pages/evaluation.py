@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collection.evaluation.results import compare, load_results
+from collection.evaluation.results import compare, load_results, score
+from collection.judges.fates import WITHOUT_RESULT
 from collection.viewer.pages.base import MOST, NotFoundError, Page, Sources
 from rmsweb_jax.errors import UserError
 
@@ -28,10 +29,12 @@ def evaluation(sources: Sources, asked: Mapping[str, str]) -> Page:
             evaluations[name] = load_results(found.path)
         except UserError as error:
             problems[name] = str(error)
-    tasks: dict[str, dict[str, Sequence[bool]]] = defaultdict(dict)
+    tasks: dict[str, dict[str, Sequence[bool | None]]] = defaultdict(dict)
     for name, results in evaluations.items():
         for task in results.tasks:
-            tasks[task.task_id][name] = task.successes
+            tasks[task.task_id][name] = [
+                None if fate in WITHOUT_RESULT else fate == "solved" for fate in task.fates
+            ]
     differ = asked.get("differ") == "1"
     rows = [
         (task, [found.get(name) for name in evaluations])
@@ -40,7 +43,7 @@ def evaluation(sources: Sources, asked: Mapping[str, str]) -> Page:
     ]
     values = {
         "heads": [
-            (name, results.label, folders[name].json("report.json"), results.judges)
+            (name, results.label, _score(_version(folders[name].path)), results.judges)
             for name, results in evaluations.items()
         ],
         "rows": rows[:MOST],
@@ -63,6 +66,12 @@ def _differences(folders: Mapping[str, Path]) -> list[dict[str, Any]]:
 
 def _version(folder: Path) -> tuple[Path, int]:
     return folder, (folder / "results.json").stat().st_mtime_ns
+
+
+@functools.lru_cache(maxsize=200)
+def _score(folder: tuple[Path, int]) -> dict[str, Any]:
+    """`score` of the results in a folder; as `_difference`."""
+    return score(load_results(folder[0]))
 
 
 @functools.lru_cache(maxsize=200)
@@ -126,5 +135,6 @@ def dates(sources: Sources, asked: Mapping[str, str]) -> Page:
     return Page("dates", f"Dates of {found.name}", values)
 
 
-def _rate(successes: Sequence[bool] | None) -> float | None:
-    return None if successes is None else sum(successes) / max(1, len(successes))
+def _rate(successes: Sequence[bool | None] | None) -> float | None:
+    known = [one for one in successes or () if one is not None]
+    return sum(known) / len(known) if known else None
