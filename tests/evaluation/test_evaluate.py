@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collection.evaluation.results import load_results
-from collection.evaluation.runs import NOTES, WITHHELD, WithheldError, evaluate, set_apart
+from collection.evaluation.runs import NOTES, evaluate, repeated_tasks, set_apart
 from collection.judges.notes import read_notes
 from configs.evaluate import get_config
 from rmsweb_jax.errors import UserError
@@ -242,37 +242,81 @@ def test_a_policy_that_never_calls_done_ends_and_is_counted(site, tmp_path):
     }
 
 
+def with_closed(hosts, *names):
+    """The same hosts, but nothing listens at those names."""
+    return tuple(
+        f"{host.partition('=')[0]}=127.0.0.1:1" if host.startswith(names) else host for host in hosts
+    )
+
+
 @pytest.mark.slow
-def test_runs_without_a_result_are_played_again_before_there_is_one(site, tmp_path):
-    """Nothing listens at two sites at first, and the judge's first verdict cannot be read."""
-    closed = {"papers.test=127.0.0.1:1", "words.test=127.0.0.1:1"}
+def test_runs_without_a_result_are_left_out_and_may_be_played_again(site, tmp_path):
+    """Nothing listens at any site at first, then at all but one."""
     with ModelServer([DONE]) as actor, ModelServer([completion("SUCCESS")]) as judge:
         judge.always = completion("It may be so.")
         config = live(tmp_path, site[0], actor, judge, runs=1)
-        open_hosts = config.guard.hosts
-        config.guard.hosts = tuple(
-            next((one for one in closed if one.startswith(host.partition("=")[0])), host)
-            for host in open_hosts
-        )
-        run = tmp_path / "run"
+        hosts, run = config.guard.hosts, tmp_path / "run"
+        config.guard.hosts = with_closed(hosts, "stays", "papers", "words")
         with pytest.raises(
-            WithheldError, match=r"100% of the runs have none \(1 unjudged, 2 unreachable"
+            UserError, match=r"no run has a result: 3 \(3 unreachable\); most often:"
         ) as error:
             evaluate(config, run)
-        assert error.value.exit_code == 5 and "\n" not in str(error.value)
-        withheld = json.loads((run / WITHHELD).read_text())
-        assert withheld["fates"]["unreachable"] == 2 and "pass_at_1" not in withheld
-        assert len(withheld["causes"]["unjudged"]) == 1 and not (run / "report.json").exists()
-        assert not (run / "results.json").exists()
-        config.guard.hosts = open_hosts
-        judge.always = completion("As asked.\nSUCCESS")
-        played = len(actor.calls)
+        assert "\n" not in str(error.value)
+        assert not (run / "report.json").exists() and not (run / "results.json").exists()
+
+        config.guard.hosts = with_closed(hosts, "words")
         (run / "config.json").unlink()
+        judge.always = completion("As asked.\nSUCCESS")
         report = evaluate(config, run)
-        assert len(actor.calls) == played + 3, "two runs, and the call before them"
-    assert report["pass_at_1"]["mean"] == 1.0 and report["unplayed"] == 0.0
-    assert report["fates"]["solved"] == 3 and not (run / WITHHELD).exists()
+        assert (report["missing"], report["fates"]["unreachable"]) == (1, 1)
+        assert report["pass_at_1"] == {**report["pass_at_1"], "mean": 1.0, "tasks": 2, "most": 1.0}
+        assert report["pass_at_1"]["least"] == pytest.approx(2 / 3)
+        assert report["by_site"]["Words"]["pass_at_1"] is None
+
+        config.guard.hosts = hosts
+        (run / "config.json").unlink()
+        assert evaluate(config, run)["missing"] == 1, "finished"
+        (run / "report.json").unlink()
+        played = len(actor.calls)
+        report = evaluate(config, run)
+        assert len(actor.calls) == played + 2, "one run, and the call before it"
+    assert report["missing"] == 0 and report["pass_at_1"]["mean"] == report["pass_at_1"]["least"] == 1.0
     assert len(list(read_dataset(run, Trajectory))) == 3
+    assert load_results(run).missing == 0
+
+
+def test_the_same_task_under_two_ids_is_found():
+    def task(name: str, website: str, objective: str) -> Task:
+        return Task(task_id=name, website=website, objective=objective)
+
+    tasks = [
+        task("1", "https://a.test/", "Find the  price of Tea."),
+        task("2", "https://a.test/", "find the price of tea."),
+        task("3", "a.test/", "Find the price\nof tea."),
+        task("4", "https://b.test/", "Find the price of tea."),
+        task("5", "https://a.test/", "Find the price of coffee."),
+        *(task(f"page-{seed}", "http://page.test/", "") for seed in (1, 2)),
+    ]
+    assert repeated_tasks(tasks) == [["1", "2", "3"]]
+
+
+def test_repeated_tasks_are_said_in_one_line_before_the_first_episode(site, tmp_path, capsys):
+    rows = [VOYAGER[0], {**VOYAGER[0], "id": "Stays--7", "ques": VOYAGER[0]["ques"].upper()}]
+    with ModelServer([DONE]) as actor, ModelServer([DONE]) as judge:
+        config = live(tmp_path, site[0], actor, judge, references_file="")
+        config.judge.reference = False
+        host = NAMES[VOYAGER[0]["web"].split("/")[2]]
+        write_lines(tmp_path / "tasks.jsonl", [row | {"web": f"http://{host}/"} for row in rows])
+        config.excluded_file, config.training = "", ""
+        config.task_ids = ("webvoyager/Stays--0", "webvoyager/Stays--7")
+        config.refresh.today = "2024-01-01"
+        (tmp_path / "run").mkdir()
+        # Begun with other tasks, so it ends before any episode.
+        (tmp_path / "run/benchmark.json").write_text("{}")
+        with pytest.raises(UserError, match="begun with other tasks"):
+            evaluate(config, tmp_path / "run")
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "repeat" in one]
+    assert line.startswith("1 tasks repeat the start page and words of another one (webvoyager/Stays--0 and ")
 
 
 def test_samples_are_distinguished_by_their_end():

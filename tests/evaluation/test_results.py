@@ -220,8 +220,8 @@ def test_results_from_before_kinds_and_costs_still_load(tmp_path):
     loaded = load_results(tmp_path)
     assert loaded == SFT
     report = score(loaded)
-    assert report["unjudged"] == 0
-    assert report["judged_pass_at_1"] == pytest.approx(report["pass_at_1"])
+    assert report["missing"] == 0
+    assert report["pass_at_1"]["least"] == report["pass_at_1"]["most"] == report["pass_at_1"]["mean"]
     assert set(report["cost"].values()) == {None}
     assert report["by_kind"] == report["by_level"] == {}
 
@@ -261,19 +261,21 @@ def live_runs() -> list[Trajectory]:
     ]
 
 
-def test_unjudged_runs_are_failures_and_counted_separately():
+def test_runs_without_a_result_are_in_no_rate_and_what_the_policy_did_not_finish_is_a_failure():
     report = score(gather_results("sft", "m", 2, live_runs(), "webvoyager", {"wv/a/1": "easy"}))
     assert report["benchmark"] == "webvoyager"
-    assert report["pass_at_1"]["mean"] == pytest.approx(1 / 6)
-    assert report["judged_pass_at_1"]["mean"] == pytest.approx(1 / 5)
-    assert (report["unjudged"], report["never_done"], report["kept_out"]) == (1, 1, 1)
-    assert report["by_site"]["a"]["unjudged"] == 1
-    assert report["by_site"]["b"]["unjudged"] == 0
+    # Solved, given up and out of steps: each task has one run at least.
+    assert report["pass_at_1"]["mean"] == pytest.approx(1 / 3)
+    assert (report["pass_at_1"]["least"], report["pass_at_1"]["most"]) == pytest.approx((1 / 6, 3 / 6))
+    # Only one task has two runs with a result.
+    assert (report["pass_at_2"]["mean"], report["pass_at_2"]["tasks"]) == (0.0, 1)
+    assert (report["missing"], report["never_done"]) == (2, 1)
+    assert (report["by_site"]["a"]["missing"], report["by_site"]["b"]["missing"]) == (1, 1)
     assert report["by_site"]["b"]["never_done"] == 1
+    assert report["by_site"]["b"]["pass_at_2"] is None
     assert report["by_level"].keys() == {"easy"}
-    assert report["by_level"]["easy"]["judged_pass_at_1"]["mean"] == 1.0
+    assert report["by_level"]["easy"]["pass_at_1"]["mean"] == 1.0
     assert report["by_kind"]["Other"]["tasks"] == 3
-    assert report["pass_by_run"] == pytest.approx([1 / 3, 0])
 
 
 def test_what_happened_to_runs_is_counted_with_its_causes():
@@ -288,7 +290,7 @@ def test_what_happened_to_runs_is_counted_with_its_causes():
         "unreachable": 0,
         "crashed": 0,
     }
-    assert report["unplayed"] == pytest.approx(2 / 6)
+    assert report["missing"] == 2
     assert report["causes"] == {"unjudged": {"UNKNOWN": 1}, "blocked": {"the last page: a wall": 1}}
 
 
@@ -304,16 +306,29 @@ def test_a_policy_that_never_calls_done_solves_nothing_and_is_reported():
     runs = [trajectory("wv/a/1", attempt, False, outcome="max_steps") for attempt in (1, 2, 3)]
     report = score(gather_results("sft", "m", 3, runs))
     assert report["pass_at_3"]["mean"] == 0.0
-    assert (report["never_done"], report["unjudged"]) == (3, 0)
+    assert (report["never_done"], report["missing"]) == (3, 0)
     assert report["mean_steps_solved"] is None
 
 
-def test_only_unjudged_runs_give_no_judged_rate():
-    report = score(
-        gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, False, **LIVE, judge_text="[timeout]")])
-    )
-    assert report["judged_pass_at_1"] is None
-    assert report["pass_at_1"]["mean"] == 0.0
+def test_only_unjudged_runs_give_no_rate_and_no_difference():
+    results = gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, False, **LIVE, judge_text="[timeout]")])
+    report = score(results)
+    assert report["pass_at_1"] is None and report["by_site"]["a"]["pass_at_1"] is None
+    assert report["missing"] == 1
+    difference = compare(results, results, across_judges=True)
+    assert difference["pass_at_1"] is None and difference["permutation_p"] == 1.0
+
+
+def test_runs_without_a_result_are_in_no_cost():
+    usage = CallUsage(prompt_tokens=1000, response_tokens=10, cost=0.02)
+    runs = [
+        trajectory("wv/a/1", 1, steps=(step(1, usage),)),
+        trajectory("wv/a/1", 2, False, outcome="unreachable"),
+        trajectory("wv/a/2", 1, False, outcome="captcha", steps=(step(1, usage), step(2, usage))),
+        trajectory("wv/a/2", 2, False, outcome="crashed"),
+    ]
+    cost = score(gather_results("sft", "m", 2, runs))["cost"]
+    assert (cost["usd"]["mean"], cost["prompt_tokens"]["mean"], cost["usd"]["tasks"]) == (0.02, 1000, 1)
 
 
 def test_cost_is_that_of_acting_and_reading_alone():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from collection.evaluation.results import Results, gather_results, score
 from collection.judges import evidence
+from collection.judges.base import GAVE_UP
 from collection.judges.config import METHODS
 from collection.llm.cached import CachedModel
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
@@ -64,7 +65,7 @@ def test_a_verdict_without_a_call_or_a_reply_has_the_judges_fingerprint():
     with PromptServer(lambda _: refused) as server, judge_at(server, OUTCOME) as judge:
         for one in (run(final_text=""), run()):
             verdict = judge.judge(one, Pictures())
-            assert verdict.fingerprint and verdict.fingerprint.same_judge(judge.fingerprint)
+            assert verdict.fingerprint == judge.fingerprint
 
 
 def test_methods_differ_and_every_prompt_counts(monkeypatch):
@@ -98,32 +99,24 @@ def test_a_fingerprint_survives_its_file_and_its_id_does_not_depend_on_order(one
 @given(FINGERPRINTS, FINGERPRINTS)
 def test_equal_ids_are_equal_fingerprints(one, other):
     assert (one.id == other.id) is (one == other)
-    assert one.same_judge(other) is other.same_judge(one)
-    if one.same_judge(other):
-        versions = {one.model_version, other.model_version} - {""}
-        assert len(versions) < 2 and one.model_copy(update={"model_version": other.model_version}) == other
-
-
-@given(st.lists(FINGERPRINTS, max_size=5))
-def test_distinct_judges_cover_all_that_were_found_and_do_not_depend_on_order(found):
-    distinct = JudgeFingerprint.distinct([None, *found])
-    assert distinct == JudgeFingerprint.distinct(reversed(found))
-    assert all(any(one.same_judge(kept) for kept in distinct) for one in found)
-    assert all(one in found for one in distinct) and len({one.id for one in distinct}) == len(distinct)
 
 
 def test_results_and_report_name_each_judge_once_and_old_files_are_read():
     asked = JudgeFingerprint(method="own_outcome", model="gpt-4o", model_version="gpt-4o-2024-08-06")
     rule = asked.model_copy(update={"model_version": ""})
     runs = [
-        run(task_id=f"web/shop.test/{number}", judge="x", judge_fingerprint=one)
-        for number, one in enumerate((rule, asked, None, asked))
+        run(task_id=f"web/shop.test/{number}", judge="x", judge_fingerprint=one, judge_text=text)
+        for number, (one, text) in enumerate(
+            ((rule, GAVE_UP), (asked, "SUCCESS"), (None, "SUCCESS"), (asked, "SUCCESS"))
+        )
     ]
     results = gather_results("sft", "m", 1, runs)
-    assert results.judges == (asked,)
-    assert score(results)["judges"] == [{"id": asked.id, **asked.model_dump()}]
+    assert (results.judges, results.verdicts) == ((asked,), (2,))
+    assert score(results)["judges"] == [{"id": asked.id, "verdicts": 2, **asked.model_dump()}]
     assert Results.model_validate_json(results.model_dump_json()) == results
     old = json.loads(results.model_dump_json())
+    del old["verdicts"]
+    assert Results.model_validate(old).judged_by == ((asked, 1),)
     del old["judges"]
     assert Results.model_validate(old).judges == ()
     record = json.loads(runs[1].model_dump_json())

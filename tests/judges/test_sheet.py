@@ -83,7 +83,7 @@ def test_runs_that_were_not_played_and_unjudged_ones_are_counted_apart():
     assert sft["judges"]["labels"]["share"]["mean"] == pytest.approx(1 / 3)
     assert other["judges"]["labels"]["share"] is None
     assert sheet["judges"] == {
-        "a": [f"webjudge, model o4-mini, temperature 0, from fara@9b8af39 (id {OFFICIAL.id})"],
+        "a": [f"webjudge, model o4-mini, temperature 0, from fara@9b8af39 (id {OFFICIAL.id}), 7 verdicts"],
         "b": ["a judge that was not recorded"],
     }
 

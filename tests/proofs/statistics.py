@@ -131,7 +131,7 @@ def _differences(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
             for tasks in TASKS:
                 first, second = simulate(rates, correlation, SETS, tasks, rng)
                 intervals = [
-                    paired_difference(one.mean(axis=1), other.mean(axis=1), RUNS, RUNS)
+                    paired_difference(one.mean(axis=1), other.mean(axis=1), RUNS)
                     for one, other in zip(first, second, strict=True)
                 ]
                 values = (first.mean(axis=2) - second.mean(axis=2))[:BOOTSTRAP_SETS]

@@ -45,10 +45,10 @@ def test_summary_has_every_figure_under_its_key(drawn):
     assert summary["total_seconds"] == pytest.approx(sum(s["seconds"] for s in summary["stages"].values()))
 
 
-def test_unjudged_and_unended_runs_are_listed(drawn):
+def test_missing_and_unended_runs_are_listed(drawn):
     summary = json.loads((drawn / "summary.json").read_text())
-    assert (summary["models"]["base"]["unjudged"], summary["models"]["base"]["never_done"]) == (0, 12)
-    assert "0 unjudged, 12 never done, 0 kept out" in (drawn / "index.html").read_text()
+    assert (summary["models"]["base"]["missing"], summary["models"]["base"]["never_done"]) == (0, 12)
+    assert "0 without a result, 12 never done" in (drawn / "index.html").read_text()
     assert summary["differences"]["rl_minus_sft"]["tasks"] == 4
 
 

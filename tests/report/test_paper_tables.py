@@ -97,12 +97,34 @@ def test_measured_figures_have_their_own_columns_with_interval_tasks_runs_and_om
     figures = read_json(main_table / "table.json")["measured"]["8b_sft"]["webvoyager"]
     rate = figures["pass_at_1"]
     expected = f"{100 * rate['mean']:.1f} ({100 * rate['low']:.1f} to {100 * rate['high']:.1f})"
+    bounds = f"\\[{100 * rate['least']:.1f} to {100 * rate['most']:.1f}\\] ¶"
     place = columns.index("WebVoyager: measured")
-    assert found[place] == expected
-    assert found[place + 1] == "70 × 3, 573 tasks left out, 10 runs unjudged"
+    assert found[place] == f"{expected} {bounds}"
+    assert found[place + 1] == "70 × 3, 573 tasks left out, 10 runs without a result"
     assert figures["left_out"] == 573
-    assert figures["unjudged"] == 10
-    assert figures["judged_pass_at_1"]["mean"] > rate["mean"]
+    assert figures["missing"] == 10
+    assert rate["least"] < rate["mean"] < rate["most"]
+    # Complete rates are as before, without bounds or a mark.
+    assert re.fullmatch(r"[\d.]+ \([\d.]+ to [\d.]+\)", cells(main_table, "mine")[place])
+
+
+def test_missing_runs_are_marked_in_every_format_and_uneven_ones_too(folders, main_table):
+    whole = make_results("sft", "webvoyager", 0.7, tasks=range(30, 100), seed=1, unjudged=40)
+    for file, mark, uneven in (
+        ("table.md", "] ¶", " ≠"),
+        ("table.tex", r"] \P{}", r" $\neq$"),
+        ("table.html", "] ¶", " ≠"),
+    ):
+        text = (main_table / file).read_text().replace("\\]", "]").replace("\\_", "_")
+        assert mark in text and uneven in text, file
+        assert "left out of 8b_sft on WebVoyager: 10 (10 unjudged)" in text
+        assert (
+            "8b_sft misses 10 runs, 8b_base 0 on WebVoyager (sign test over tasks, p 0.0020)"
+            in text.replace("\\", "")
+        )
+    one = read_json(main_table / "table.json")["differences"][0]
+    assert (one["missing"], one["uneven"]) == ([10, 0], True)
+    assert one["missing_p"] == pytest.approx(2 / 2**10) and whole.missing == 10
 
 
 def test_missing_results_are_marked_and_never_a_number(whole_table):
@@ -121,7 +143,7 @@ def test_policies_and_benchmarks_that_the_paper_lacks_get_rows_and_columns(main_
     assert own[columns.index("WebVoyager: paper")] == "—"
     rate = read_json(main_table / "table.json")["measured"]["mine"]["webvoyager"]["pass_at_1"]["mean"]
     assert own[columns.index("WebVoyager: measured")].startswith(f"{100 * rate:.1f} (")
-    assert cells(main_table, "8B + SFT")[-1] == "40 × 3, 0 tasks left out, 0 runs unjudged"
+    assert cells(main_table, "8B + SFT")[-1] == "40 × 3, 0 tasks left out, 0 runs without a result"
 
 
 def test_differences_are_on_shared_tasks_and_say_how_many(main_table):
@@ -133,7 +155,7 @@ def test_differences_are_on_shared_tasks_and_say_how_many(main_table):
     assert one[0]["holm_p"] == one[0]["permutation_p"] < 0.001
     columns = head(main_table, table=2)
     assert found[columns.index("pass@1: permutation p")] == p_value(one[0]["permutation_p"])
-    assert found[columns.index("McNemar p (pass@k)")] == p_value(one[0]["mcnemar_p"])
+    assert found[columns.index("McNemar p (pass@k)")].replace("\\", "") == p_value(one[0]["mcnemar_p"])
     assert one[0]["by_level"].keys() == {"easy", "hard"}
 
 
@@ -203,8 +225,8 @@ def test_groups_are_shown_by_site_type_and_level(main_table):
     for section in ("WebVoyager, by site", "WebVoyager, by type", "WebVoyager, by level"):
         assert f"**{section}**" in text
     assert "Buy\\_it" in text
-    assert "35 × 3, few tasks, 5 unjudged" in text
-    assert "50 × 3, 0 unjudged" in text
+    assert "35 × 3, few tasks, 5 without a result" in text
+    assert "50 × 3, 0 without a result" in text
 
 
 def test_the_same_folders_give_the_same_bytes(main_table, folders, tmp_path):

@@ -67,7 +67,7 @@ def replay_claims(figures: Figures) -> list[Claim]:
             report["recall"] >= MIN_RECALL,
         ),
         Claim(
-            f"by replay: at least {MIN_PRECISION:.0%} of the decisions kept there are critical",
+            f"by replay: at least {MIN_PRECISION:.0%} of all decisions kept there are critical",
             f"{report['precision']:.1%} of {report['kept']}; before {before['precision']:.1%}",
             report["precision"] >= MIN_PRECISION,
         ),
@@ -113,5 +113,6 @@ policy and one that was trained for a sixth as long, with the last critical step
 which it still succeeds have none. Pages are split by a checksum of their names into a set to work on and one
 to report on; nothing was tuned on the latter. *Recall* and *precision* count decisions at the last critical
 step whose act leads to success there. *Right prompt* counts the act alone, since the prompt is the success's
-side. *Kept* counts runs with a critical step. The miner before is the code at {before_commit}.
+side. *Kept*, *precision* and *of those kept* are of all kept runs, those without a critical step too. The
+miner before is the code at {before_commit}.
 """

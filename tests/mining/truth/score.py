@@ -83,11 +83,11 @@ def score(frozen: Frozen, audited: Iterable[AuditPair]) -> list[Scored]:
 
 
 def totals(scored: Iterable[Scored]) -> dict[str, float]:
-    """Recall over runs with a critical step, precision of what was kept, and the share kept of the others."""
+    """Recall over runs with a critical step, precision of all kept runs, and the share kept of the others."""
     scored = list(scored)
     planted = [one for one in scored if one.truth.step is not None]
     others = [one for one in scored if one.truth.step is None]
-    kept = [one for one in planted if one.audit.decision == KEPT]
+    kept = [one for one in scored if one.audit.decision == KEPT]
     counts = Counter(one.found for one in planted)
     return {
         "runs": len(scored),

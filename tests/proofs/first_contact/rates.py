@@ -1,0 +1,156 @@
+"""A blocked site and an outage: what runs without a result do to rates and differences."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from collection.evaluation.results import Results, compare, load_results, score
+from collection.evaluation.task_results import TaskResult
+from collection.report.paper_tables import p_value, percent, points
+from configs.report import get_config
+from experiments import report
+from rmsweb_jax.records.schema import JudgeFingerprint
+from tests.proofs.result import table
+from tests.report.evaluated import read_json, write_evaluation
+
+# WebVoyager's size; its site of 43 tasks is the one that is blocked.
+TASKS, RUNS, BLOCKED_TASKS, LOST = 588, 3, 43, 0.091
+CHANCE = 0.78
+
+
+def main() -> str:
+    """Makes evaluation folders and reads them as a user does; prints and returns the page."""
+    rng = np.random.default_rng(0)
+    level = rng.beta(CHANCE * 2, (1 - CHANCE) * 2, (TASKS, 1))
+    won, other_won = rng.random((2, TASKS, RUNS)) < level
+    site = np.repeat(np.arange(TASKS)[:, None] < BLOCKED_TASKS, RUNS, axis=1)
+    outage = rng.random((TASKS, RUNS)) < LOST
+    nothing = np.zeros((TASKS, RUNS), bool)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        whole = _evaluated(root / "whole", won, nothing, "")
+        blocked = _evaluated(root / "blocked", won, site, "captcha")
+        hurt = _evaluated(root / "hurt", won, outage, "crashed")
+        equal = _evaluated(root / "equal", other_won, nothing, "")
+        tables = _headline(root, "blocked", "hurt")
+    rest = whole.select([task.task_id for task in whole.tasks[BLOCKED_TASKS:]])
+    rates = {
+        "all runs": whole,
+        "the other sites alone": rest,
+        f"one site of {BLOCKED_TASKS} tasks blocked": blocked,
+        f"{LOST:.1%} of the runs lost at random": hurt,
+    }
+    pairs = {
+        "blocked site − the same runs": (blocked, whole),
+        "outage − the same runs": (hurt, whole),
+        "blocked site − outage, of the same runs": (blocked, hurt),
+        "an equal policy − all runs": (equal, whole),
+        "an equal policy − outage": (equal, hurt),
+    }
+    scores = {name: score(one) for name, one in rates.items()}
+    found = {name: compare(*pair) for name, pair in pairs.items()}
+    rows = [
+        (name, one["missing"], *(percent(one[f"pass_at_{k}"]) for k in (1, 3)))
+        for name, one in scores.items()
+    ]
+    differences = [
+        (
+            name,
+            " / ".join(map(str, one["missing"])),
+            points(one["pass_at_1"]),
+            p_value(one["permutation_p"]),
+            p_value(one["mcnemar_p"]),
+            f"{p_value(one['missing_p'])}{' ≠' if one['uneven'] else ''}",
+        )
+        for name, one in found.items()
+    ]
+    heads = (
+        "missing",
+        "pass@1 (points)",
+        "permutation p",
+        "McNemar p (pass@3)",
+        "sign test of missing runs, p",
+    )
+    page = "\n\n".join(
+        [
+            "# Runs without a result",
+            f"{TASKS} tasks, {RUNS} runs each, made evaluation folders. In brackets: the bounds, if all runs "
+            "without a result had failed and if all had been solved. ¶ marks missing runs, ≠ uneven ones.",
+            table(("evaluation", "runs without a result", "pass@1, %", "pass@3, %"), rows),
+            table(("difference", *heads), differences),
+            f"The headline table of `experiments.report` has the mark: {tables}.\n",
+        ]
+    )
+    print(page)
+    _check(scores, found, won, site, outage)
+    return page
+
+
+def _check(scores: dict, found: dict, won: np.ndarray, site: np.ndarray, outage: np.ndarray) -> None:
+    whole, rest, blocked, hurt = (one["pass_at_1"] for one in scores.values())
+    assert blocked["mean"] == rest["mean"], "the rate of the other sites has changed"
+    assert math.isclose(rest["mean"], won[~site].mean())
+    assert (blocked["low"], blocked["high"]) == (rest["low"], rest["high"])
+    assert abs(hurt["mean"] - whole["mean"]) < 0.01, "an outage at random moved the rate"
+    for one, hit in ((blocked, site), (hurt, outage)):
+        assert math.isclose(one["least"], (won & ~hit).mean())
+        assert math.isclose(one["most"], (won | hit).mean())
+        assert one["least"] <= whole["mean"] <= one["most"]
+    for one in list(found.values())[:3]:
+        assert one["pass_at_1"]["mean"] == one["pass_at_3"]["mean"] == 0.0
+        assert one["permutation_p"] == one["mcnemar_p"] == 1.0 and one["uneven"]
+    for one in list(found.values())[3:]:
+        assert one["permutation_p"] > 0.05, "equal policies differ"
+
+
+def _evaluated(folder: Path, won: np.ndarray, hit: np.ndarray, outcome: str) -> Results:
+    """Writes and reads an evaluation whose runs in `hit` [T, runs] ended with that outcome."""
+    tasks = tuple(
+        TaskResult(
+            task_id=f"webvoyager/{number}",
+            site=f"site-{number // BLOCKED_TASKS}",
+            successes=tuple(map(bool, good & ~lost)),
+            steps=(5,) * RUNS,
+            outcomes=tuple(
+                outcome if gone else "done" if one else "max_steps"
+                for one, gone in zip(good, lost, strict=True)
+            ),
+            trajectory_ids=tuple(f"webvoyager/{number}#{run}" for run in range(RUNS)),
+        )
+        for number, (good, lost) in enumerate(zip(won, hit, strict=True))
+    )
+    judges = (JudgeFingerprint(method="reward"),)
+    results = Results(
+        label=folder.name,
+        model="m",
+        runs=RUNS,
+        tasks=tasks,
+        benchmark="webvoyager",
+        judges=judges,
+        verdicts=(1,),
+    )
+    return load_results(write_evaluation(folder, results))
+
+
+def _headline(root: Path, *labels: str) -> str:
+    """Draws the paper's table of evaluations; returns the formats whose rates have bounds and a mark."""
+    config = get_config("demo")
+    config.update({"table": "main", "results": ",".join(f"{name}={root / name}" for name in labels)})
+    (root / "table").mkdir()
+    report.main(config, root / "table")
+    marked = []
+    for file, mark in (("table.md", "] ¶"), ("table.tex", r"] \P{}"), ("table.html", "] ¶")):
+        text = (root / "table" / file).read_text().replace("\\]", "]")
+        assert text.count(mark) >= len(labels), f"{file} has no mark"
+        marked.append(file)
+    measured = read_json(root / "table/table.json")["measured"]
+    assert all(measured[name]["webvoyager"]["missing"] for name in labels)
+    return ", ".join(marked)
+
+
+if __name__ == "__main__":
+    main()
