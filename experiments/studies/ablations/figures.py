@@ -9,7 +9,7 @@ import numpy as np
 
 from collection.evaluation.statistics import CONFIDENCE, crossed_bootstrap
 from collection.report.dynamics import common_scales, dynamics_plot
-from collection.report.paper_tables import NOT_REPORTED, percent, points
+from collection.report.paper_tables import percent, points
 from collection.report.plots import standalone
 from collection.report.tables import Column, Document, PlotFile, Table, TableRow
 from experiments.studies.ablations.records import SFT, BrowserRun, HeldOut, Settings, TrainingRun
@@ -199,8 +199,8 @@ def _difference(pairs: Sequence[tuple[BrowserRun, BrowserRun]], seed: int) -> di
     return found and found.as_dict()
 
 
-def verdicts(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """The paper's claims: (claim, paper's figures, measured, what the interval says)."""
+def compared(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The paper's claims: (claim, paper's figures, measured). An interval of exact replies decides none."""
     rows = {row["variant"]: row for row in figures["variants"]}
     found = []
     for claim, (other, paper) in PAPER_CLAIMS.items():
@@ -208,13 +208,7 @@ def verdicts(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
             gain = rows[FULL]["change"][ALL] if FULL in rows else None
         else:
             gain = _negated(rows[other]["minus_full"][ALL]) if other in rows else None
-        if gain is None:
-            found.append((claim, paper, NOT_REPORTED, "not run yet"))
-            continue
-        verdict = f"not decided: detectable {100 * gain['detectable']:.1f}"
-        if gain["low"] > 0 or gain["high"] < 0:
-            verdict = "supported" if gain["low"] > 0 else "contradicted"
-        found.append((claim, paper, points(gain), verdict))
+        found.append((claim, paper, "not run yet" if gain is None else points(gain)))
     return found
 
 
@@ -234,8 +228,8 @@ def tables(figures: Mapping[str, Any]) -> list[Table]:
         "The paper's claims",
         "Full recipe minus the other, in points of exact greedy replies to all held-out prompts; the paper's "
         "are points of success on WebVoyager / Online-Mind2Web / WebTailBench at 8B.",
-        ("claim", "paper", "here", "the interval says"),
-        verdicts(figures),
+        ("claim", "paper", "here"),
+        compared(figures),
     )
     browser = [_browser(figures)] if figures["played"] else []
     return [claims, *_held_out(figures), *browser, _work(figures["variants"])]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from experiments.studies.ablations.figures import ALL, build_figures, summarize, summarize_browser, verdicts
+from experiments.studies.ablations.figures import ALL, build_figures, compared, summarize, summarize_browser
 from experiments.studies.ablations.records import SFT, BrowserRun, HeldOut, Settings, TrainingRun
 from experiments.studies.ablations.settings import FULL
 from rmsweb_jax.errors import UserError
@@ -65,7 +65,7 @@ def test_a_training_that_answered_other_prompts_is_refused():
         summarize(HELD_OUT, [training(FULL, 1, set(), exact="01")])
 
 
-def test_the_papers_claims_are_decided_by_intervals():
+def test_the_papers_claims_have_differences_and_no_verdict():
     right = {
         "full": set(range(30)),
         "anchor_free": set(range(10)),
@@ -76,11 +76,11 @@ def test_the_papers_claims_are_decided_by_intervals():
     runs = [training(variant, seed, found) for variant, found in right.items() for seed in (1, 2, 3)]
     shared = Settings(config={}, inputs={}, corpus={})
     figures = build_figures(shared, HELD_OUT, runs, [], 0)
-    found = {claim: verdict for claim, _, _, verdict in verdicts(figures)}
-    assert found["the salvage anchor helps"] == "supported"
-    assert found["competence gate and anchor are better than DAPO"] == "contradicted"
-    assert found["mined prompts are better than the full corpus"].startswith("not decided: detectable ")
+    found = {claim: measured for claim, _, measured in compared(figures)}
+    assert found["the salvage anchor helps"].startswith("+")
+    assert found["competence gate and anchor are better than DAPO"].startswith("−")
     assert found["RL is better than SFT on the same prompts"] == "not run yet"
+    assert not any(word in str(found) for word in ("supported", "contradicted", "decided"))
 
 
 def test_differences_in_the_browser_are_paired_over_seeds_and_tasks():

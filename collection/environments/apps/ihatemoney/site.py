@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import random
@@ -109,6 +110,16 @@ def _seeded(identity: str) -> Project:
     return Project(_NAMES[identity], {**members, GUEST: (1.0, True)}, frozenset(bills))
 
 
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A project that was started: its identifier, name, private code and e-mail address."""
+
+    identity: str
+    name: str
+    code: str
+    email: str
+
+
 PROJECTS = {identity: _seeded(identity) for identity in _NAMES}
 CODES = {"cabin": "lantern-4", "band": "tuning-fork", "flat": "spare-key-9"}
 
@@ -148,6 +159,19 @@ class IHateMoney(PythonSite):
             ),
         )
 
+    def holds(self, made: Opened) -> bool:
+        """Returns True if a project has this name, private code and e-mail address, and nothing in it yet."""
+        with reading(self.data / self.database) as database:
+            found = database.execute(
+                "SELECT password, contact_email FROM project WHERE id = ?", (made.identity,)
+            ).fetchone()
+        return (
+            found is not None
+            and self.project(made.identity) == Project(made.name, {}, frozenset())
+            and found[1] == made.email
+            and _is_code(made.code, found[0])
+        )
+
     def link(self, identity: str) -> str:
         """The address that opens a project; known once it is prepared."""
         path = self.kept / "links.json"
@@ -170,3 +194,11 @@ class IHateMoney(PythonSite):
         ]
         (self.kept / "projects.json").write_text(json.dumps(projects), encoding="utf-8")
         self.run_script("create", str(self.kept))
+
+
+def _is_code(code: str, kept: str) -> bool:
+    """Returns True if a hash of Werkzeug's, `scrypt:N:R:P$SALT$HEX`, is of this code."""
+    method, salt, digest_ = kept.split("$")
+    n, r, p = map(int, method.removeprefix("scrypt:").split(":"))
+    found = hashlib.scrypt(code.encode(), salt=salt.encode(), n=n, r=r, p=p, maxmem=132 * n * r * p)
+    return found.hex() == digest_

@@ -6,7 +6,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from collection.environments.apps.ihatemoney.site import CODES, GUEST, PROJECTS, Bill, IHateMoney, Project
+from collection.environments.apps.ihatemoney.site import (
+    CODES,
+    GUEST,
+    PROJECTS,
+    Bill,
+    IHateMoney,
+    Opened,
+    Project,
+)
 from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
 
 
@@ -17,13 +25,13 @@ class Goal:
     Attributes:
       after: what the project holds when it is done.
       answer: "" if it asks for none.
-      made: identifier and name of a project that is there then, too.
+      made: a project that is there then, too.
     """
 
     words: str
     after: Project
     answer: str = ""
-    made: tuple[str, str] = ("", "")
+    made: Opened | None = None
 
 
 Template = Callable[[Project, int], Goal]
@@ -43,7 +51,7 @@ def _task(application: IHateMoney, name: str, template: Template, seed: int) -> 
         return (
             application.project(identity) == goal.after
             and all(application.project(other) == project for other, project in others.items())
-            and (not goal.made[0] or application.project(goal.made[0]).name == goal.made[1])
+            and (goal.made is None or application.holds(goal.made))
             and (not goal.answer or end.answer.strip() == goal.answer)
         )
 
@@ -231,11 +239,12 @@ def _project_name(project: Project, seed: int) -> Goal:
 
 def _new_project(project: Project, seed: int) -> Goal:
     title, identity = choose(_TITLES, seed, 1), f"group-{10 + seed % 80}"
+    code, email = f"open-{seed % 9}", "keeper@example.com"
     words = (
-        f'Start a new project "{title}" with the identifier "{identity}", the private code "open-{seed % 9}" '
-        "and the e-mail address keeper@example.com. Leave the other one as it is."
+        f'Start a new project "{title}" with the identifier "{identity}", the private code "{code}" '
+        f"and the e-mail address {email}. Leave the other one as it is."
     )
-    return Goal(words, project, made=(identity, title))
+    return Goal(words, project, made=Opened(identity, title, code, email))
 
 
 QUESTIONS: dict[str, Template] = {
