@@ -9,8 +9,8 @@
 Variants: `demo`, `smoke` and `miniwob` (held-out MiniWoB++ seeds; `miniwob` with the paper's browser, prompt
 and limits, also called `paper`); `webvoyager`, `online_mind2web` and `webtailbench` (on the live web, from
 the benchmarks' own files, with a judge at OpenAI's API unless `config.judge` says otherwise); `apps`
-(held-out seeds of the applications that `configs/rl.py:8b,online` does not play; `demo,apps` with the demo's
-policy); `own_tasks` (a file of your own tasks, for example at a server on this machine:
+(the applications that `configs/rl.py:8b,online` does not play; `demo,apps` with the demo's policy);
+`own_tasks` (a file of your own tasks, for example at a server on this machine:
 `--config.guard.hosts="('shop.test=127.0.0.1:8000',)" --config.guard.private="('http://shop.test',)"`).
 `--config.actor.kind=scripted` evaluates the scripted teacher, `gemini` or `chat` a model behind an API.
 `collection.evaluation.config` has all keys with their meaning.

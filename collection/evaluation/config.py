@@ -86,7 +86,7 @@ class SeededSettings(EvaluateSettings):
 
     Attributes:
       first_seed, seeds: number of seeds of each page or template, starting at `first_seed`. Seeds from one
-        million up are held out from training.
+        million up are not trained on; at applications most of their tasks repeat tasks of other seeds.
     """
 
     first_seed: int = FIRST_HELD_OUT_SEED

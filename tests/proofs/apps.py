@@ -292,7 +292,8 @@ with the same JSON. A step is one observation (elements and screenshot), one rep
 A check asks what the application itself holds (its database, or its API), or compares the answer. After each
 episode the application is reset while it runs, and all that it holds is compared with what it held before;
 then the check is made again for who does nothing. Installing downloads packages; memory is that of
-all processes of the server, 0 where a thread of ours serves.
+all processes of the server, 0 where a thread of ours serves. Seeds of applications are not held out: most
+tasks repeat the words and answers of other seeds.
 """
 PROOF = Proof("Real applications on loopback", ABOUT, measure, claims, tables, ("selenium",), browser=True)
 

@@ -1,4 +1,7 @@
-"""Applications on this machine, whose tasks are checked by what they hold, with held-out seeds."""
+"""Applications on this machine, whose tasks are checked by what they hold.
+
+Their seeds are not held out, although they are not trained on: most tasks repeat those of other seeds.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def start_of(website: str, where: str) -> str:
 
 
 def held_out_seeds(first: int, count: int) -> range:
-    """Returns the seeds that tasks are made with, so that nothing was trained on them.
+    """Returns the seeds that tasks are made with, on which nothing was trained.
 
     Raises:
       UserError: a seed below `FIRST_HELD_OUT_SEED`, or none.
