@@ -11,6 +11,7 @@ import re
 import socket
 import struct
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from typing import Any
 
 import psutil
 
+from collection.report.paper_tables import percent
+from rmsweb_jax.records.sealing import REPORT
 from tests.fleet.watched import Watched, compare
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
@@ -187,14 +190,11 @@ def measure() -> Figures:
             quiet.finish()
             world.run = hurt = Watched(folder / "b", flags, module="experiments.evaluate")
             world.disturbed, world.judge_calls = True, 0
-            hurt.start()
-            code = hurt.wait()
-            if code != 5:
-                raise RuntimeError(f"the disturbed run ended with {code}:\n{hurt.last_lines()}")
-            withheld = json.loads((hurt.workdir / "withheld.json").read_bytes())
-            early = sorted(file for file in ("report.json", "results.json") if (hurt.workdir / file).exists())
-            line = hurt.last_lines().splitlines()[-1]
+            hurt.finish()
+            disturbed = json.loads((hurt.workdir / REPORT).read_bytes())
+            said = "\n".join(hurt.last_lines().splitlines()[-2:])
             world.disturbed = False
+            (hurt.workdir / REPORT).unlink()
             hurt.finish()
         files = {run: _files(run) for run in (quiet, hurt)}
         compared = compare(quiet.played(), hurt.played())
@@ -203,11 +203,9 @@ def measure() -> Figures:
             "runs": RUNS,
             "pass_at_1": files[quiet]["report.json"]["pass_at_1"]["mean"],
             "pass_at_1_resumed": files[hurt]["report.json"]["pass_at_1"]["mean"],
-            "exit_code_disturbed": code,
-            "message": line.replace(str(hurt.workdir), "WORKDIR"),
-            "fates_disturbed": withheld["fates"],
-            "headline_in_withheld": any(key.startswith("pass") for key in withheld),
-            "written_early": early,
+            "pass_at_1_disturbed": disturbed["pass_at_1"],
+            "message": said.replace(str(hurt.workdir), "WORKDIR"),
+            "fates_disturbed": disturbed["fates"],
             "fates_resumed": files[hurt]["report.json"]["fates"],
             "different_files": [file for file in files[quiet] if files[quiet][file] != files[hurt][file]],
             "lost": len(compared.lost),
@@ -232,7 +230,7 @@ def _untimed(content: Any) -> Any:
 
 
 def claims(figures: Figures) -> Sequence[Claim]:
-    fates, code = figures["fates_disturbed"], figures["exit_code_disturbed"]
+    fates, rate, true = (figures[name] for name in ("fates_disturbed", "pass_at_1_disturbed", "pass_at_1"))
     hurt = {name: fates[name] for name in ("unjudged", "blocked", "unreachable", "crashed")}
     faults = f"{figures['lost']} lost, {figures['doubled']} doubled, {figures['different_records']} different"
     changed = figures["different_files"]
@@ -243,9 +241,9 @@ def claims(figures: Figures) -> Sequence[Claim]:
             all(hurt.values()),
         ),
         Claim(
-            "it has no headline: exit code 5, no report, no results",
-            f"exit code {code}; written: {', '.join(figures['written_early']) or 'neither'}",
-            code == 5 and not figures["written_early"] and not figures["headline_in_withheld"],
+            "the bounds of its pass@1 hold that of the undisturbed run",
+            f"{rate['least']:.1%} to {rate['most']:.1%} hold {true:.1%}",
+            rate["least"] <= true <= rate["most"],
         ),
         Claim(
             "resumed without disturbances, results.json and report.json equal those of the undisturbed run",
@@ -264,13 +262,13 @@ def claims(figures: Figures) -> Sequence[Claim]:
 def tables(figures: Figures) -> str:
     fates = figures["fates_disturbed"]
     rows = [
-        ("disturbed", *fates.values(), "withheld"),
+        ("disturbed", *fates.values(), f"{percent(figures['pass_at_1_disturbed'])} %"),
         ("resumed", *figures["fates_resumed"].values(), f"{figures['pass_at_1_resumed']:.1%}"),
     ]
     return (
         f"{table(('run', *fates, 'pass@1'), rows)}\n\n"
         f"The undisturbed run: pass@1 {figures['pass_at_1']:.1%}. What the disturbed one said last:\n\n"
-        f"    {figures['message']}\n"
+        f"{textwrap.indent(figures['message'], '    ')}\n"
     )
 
 
@@ -279,8 +277,8 @@ ABOUT = """\
 with a model that reads prices (one task in four wrongly) and our outcome judge, whose model knows them. Once
 without disturbances; once with: two sites that break every connection, one that asks for a captcha, one at
 whose pages all browsers of the run are killed, a judge that answers nothing for five seconds, says what
-cannot be read on one site, and refuses another site's prompts. Then the same command again, with everything
-in order.
+cannot be read on one site, and refuses another site's prompts. Then the same command again without its
+`report.json`, with everything in order.
 """
 PROOF = Proof(
     "An evaluation with outages, blocks, crashes and a judge that fails",
