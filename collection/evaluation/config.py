@@ -15,7 +15,7 @@ from collection.llm.config import ActorConfig, ModelConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import from_config, internal, required, safe
 
-FIRST_HELD_OUT_SEED = 1_000_000
+FIRST_EVALUATED_SEED = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class SeededSettings(EvaluateSettings):
         million up are not trained on; at applications most of their tasks repeat tasks of other seeds.
     """
 
-    first_seed: int = FIRST_HELD_OUT_SEED
+    first_seed: int = FIRST_EVALUATED_SEED
     seeds: int = 20
     judge: JudgeSettings = internal(JudgeSettings())
     search_urls: Mapping[str, str] = internal({})

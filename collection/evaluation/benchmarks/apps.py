@@ -6,7 +6,7 @@ Their seeds are not held out, although they are not trained on: most tasks repea
 from __future__ import annotations
 
 from collection.environments.apps.suite import prepared, tasks_of
-from collection.evaluation.benchmarks.base import Benchmark, held_out_seeds
+from collection.evaluation.benchmarks.base import Benchmark, evaluated_seeds
 from collection.evaluation.config import AppsSettings
 from rmsweb_jax.errors import UserError
 
@@ -19,7 +19,7 @@ def load(settings: AppsSettings) -> Benchmark:
     Raises:
       UserError: a seed is trained on, or an application is not there or cannot be installed.
     """
-    seeds = held_out_seeds(settings.first_seed, settings.seeds)
+    seeds = evaluated_seeds(settings.first_seed, settings.seeds)
     if not settings.applications:
         raise UserError("no tasks: set config.applications, see docs/apps.md")
     applications = prepared(settings.applications, settings.apps_folder)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
-from collection.evaluation.config import FIRST_HELD_OUT_SEED
+from collection.evaluation.config import FIRST_EVALUATED_SEED
 from collection.judges.notes import TaskNotes
 from collection.tasks.benchmarks import SourceFile, refuse
 from collection.tasks.contamination import BenchmarkQuestion
@@ -68,16 +68,16 @@ def start_of(website: str, where: str) -> str:
         raise UserError(f"{where}: {error}; a task has to start somewhere") from error
 
 
-def held_out_seeds(first: int, count: int) -> range:
+def evaluated_seeds(first: int, count: int) -> range:
     """Returns the seeds that tasks are made with, on which nothing was trained.
 
     Raises:
-      UserError: a seed below `FIRST_HELD_OUT_SEED`, or none.
+      UserError: a seed below `FIRST_EVALUATED_SEED`, or none.
     """
-    if first < FIRST_HELD_OUT_SEED:
+    if first < FIRST_EVALUATED_SEED:
         raise UserError(
-            f"config.first_seed is {first}: seeds below {FIRST_HELD_OUT_SEED} are trained on; "
-            f"evaluate from {FIRST_HELD_OUT_SEED}"
+            f"config.first_seed is {first}: seeds below {FIRST_EVALUATED_SEED} are trained on; "
+            f"evaluate from {FIRST_EVALUATED_SEED}"
         )
     if count < 1:
         raise UserError(f"config.seeds is {count}: make it 1 or more")

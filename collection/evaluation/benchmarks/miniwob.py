@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collection.environments.miniwob import make_task
-from collection.evaluation.benchmarks.base import Benchmark, held_out_seeds
+from collection.evaluation.benchmarks.base import Benchmark, evaluated_seeds
 from collection.evaluation.config import MiniwobSettings
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
@@ -27,9 +27,9 @@ def held_out_tasks(pages: Sequence[str], first_seed: int, seeds: int) -> list[Ta
     """Makes tasks seed by seed, so that partial results cover every page.
 
     Raises:
-      UserError: as `held_out_seeds`, or no tasks.
+      UserError: as `evaluated_seeds`, or no tasks.
     """
-    tasks = [make_task(page, seed) for seed in held_out_seeds(first_seed, seeds) for page in pages]
+    tasks = [make_task(page, seed) for seed in evaluated_seeds(first_seed, seeds) for page in pages]
     if not tasks:
         raise UserError("no tasks: set config.pages")
     return tasks
