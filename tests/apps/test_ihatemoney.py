@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from collection.environments.apps.ihatemoney.site import PROJECTS, IHateMoney, Opened
+from collection.environments.apps.ihatemoney.site import PROJECTS, IHateMoney
 from collection.environments.apps.ihatemoney.tasks import TEMPLATES
 
 
@@ -45,4 +45,3 @@ def test_a_new_project_is_paid_with_its_code_and_address_only(tmp_path: pathlib.
         database.execute("INSERT INTO project VALUES (?, ?, ?, ?)", row)
         database.commit()
     assert application.holds(asked) is paid
-    assert isinstance(asked, Opened)
