@@ -42,8 +42,8 @@ class BoundedInterval(Interval):
 
     Attributes:
       least, most: the figure if all runs without a result had ended so that it is smallest and largest: for
-        a rate all failed and all solved. Equal to `mean` if no run is missing. With k > 1 a rate may lie
-        outside: tasks with fewer than k results are in the bounds only.
+        a rate all failed and all solved. Equal to `mean` if no run is missing. A rate with k > 1 and a
+        difference may lie outside, since they leave out runs that the bounds hold.
     """
 
     least: float

@@ -26,7 +26,9 @@ NOTES = (
     "not open (unreachable), browser or machine were lost (crashed), or no verdict came (unjudged). They "
     "are in no rate. Every task weighs the same; pass@k leaves out tasks with fewer than k results. A "
     "difference is of the runs that have a result on both sides. In brackets: the figure over all runs, if "
-    "those without a result had made it as small and as large as can be (of a rate: all failed, all solved).",
+    "those without a result had made it as small and as large as can be (of a rate: all failed, all solved). "
+    "A rate for k > 1 and a difference may lie outside, since they leave out more runs than these. A policy "
+    "that gives up at a refusal loses the run instead of failing it; the lower figure counts it as failed.",
     "C_1 is the mean cost of one run: the tokens of the agent's steps and page reads, without judging. "
     "k runs cost C_k = k C_1, without early stopping.",
     "The paper's figures were measured by its authors, on other days and partly with other judges: they are "

@@ -124,13 +124,17 @@ def table_notes(evaluations: Sequence[Evaluation], compared: Sequence[Difference
         if not one.results.judges:
             judged.setdefault(UNKNOWN, []).append(name)
     notes = [f"Judged by {line}: {'; '.join(names)}." for line, names in judged.items()]
-    notes += [
-        f"{MISSING.strip()} Runs without a result are left out of {one.label} on "
-        f"{benchmark_title(one.benchmark)}: {missing_runs(one.score)}. In brackets: the rate over all runs "
-        "if all of these had failed, and if all had been solved."
+    missing = [
+        f"{missing_runs(one.score)} of {one.label} on {benchmark_title(one.benchmark)}"
         for one in evaluations
         if one.results.missing
     ]
+    if missing:
+        notes.append(
+            f"{MISSING.strip()} Runs without a result are left out: {'; '.join(missing)}. In brackets: the "
+            "figure over all runs, if these had made it as small and as large as can be (of a rate: all "
+            "failed, all solved)."
+        )
     notes += [
         f"{UNEVEN.strip()} Uneven, so the difference may be one of what is missing: {one.first} misses "
         f"{one.figures['missing'][0]} runs, {one.second} {one.figures['missing'][1]} on "

@@ -117,7 +117,7 @@ def test_missing_runs_are_marked_in_every_format_and_uneven_ones_too(folders, ma
     ):
         text = (main_table / file).read_text().replace("\\]", "]").replace("\\_", "_")
         assert mark in text and uneven in text, file
-        assert "left out of 8b_sft on WebVoyager: 10 (10 unjudged)" in text
+        assert "left out: 10 (10 unjudged) of 8b_sft on WebVoyager" in text
         assert (
             "8b_sft misses 10 runs, 8b_base 0 on WebVoyager (sign test over tasks, p 0.0020)"
             in text.replace("\\", "")
