@@ -53,7 +53,8 @@ class World:
     """
 
     def __init__(self) -> None:
-        self.disturbed, self.run = False, None
+        self.disturbed = False
+        self.run: Watched | None = None
         self.killed = self.judge_calls = 0
         self._down_until = 0.0
         self._lock = threading.Lock()
