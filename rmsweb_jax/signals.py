@@ -35,7 +35,8 @@ _SHOW_CURSOR = "\x1b[?25h"
 Leave = Callable[[int, str], NoReturn]
 
 _active: list[StopRequest] = []
-_listening = False
+# The end of the pipe to which the interpreter writes signals; -1: there is none.
+_writer = -1
 
 
 class StopRequest(contextlib.AbstractContextManager["StopRequest"]):
@@ -57,7 +58,7 @@ class StopRequest(contextlib.AbstractContextManager["StopRequest"]):
         if _active:  # A signal that came before also ends what begins now.
             self.cause, self._since = _active[-1].cause, _active[-1]._since
         _active.append(self)
-        if not _listening and threading.current_thread() is threading.main_thread():
+        if _writer < 0 and threading.current_thread() is threading.main_thread():
             self._before = _handle(_interrupt)
         return self
 
@@ -92,10 +93,12 @@ def describe(cause: str) -> str:
 
 def interrupt_main() -> None:
     """Makes signals raise `KeyboardInterrupt(name)` in the main thread, unless a `StopRequest` notes them."""
-    global _listening
+    global _writer
     _handle(_interrupt)
     signal.set_wakeup_fd(-1)
-    _listening = False
+    if _writer >= 0:
+        os.close(_writer)  # Which ends the thread that reads it.
+    _writer = -1
 
 
 def end_at_once(leave: Leave | None = None) -> None:
@@ -107,17 +110,16 @@ def end_at_once(leave: Leave | None = None) -> None:
     Args:
       leave: ends the process; None: the one that was given before, at first `leave_process`.
     """
-    global _listening, _leave
+    global _writer, _leave
     _leave = leave or _leave
-    if _listening:
+    if _writer >= 0:
         return
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
+    reader, _writer = os.pipe()
+    os.set_blocking(_writer, False)
     threading.Thread(target=_listen, args=(reader,), name="signals", daemon=True).start()
     # Python also calls a handler of its own; without one a signal would have its default action.
     _handle(lambda number, frame: None)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    _listening = True
+    signal.set_wakeup_fd(_writer, warn_on_full_buffer=False)
 
 
 def leave_process(code: int, line: str) -> NoReturn:
@@ -174,7 +176,9 @@ def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Sig
 
 def _note(cause: str) -> bool:
     """Gives a signal to the active requests; False if there is none, or if it is their second one."""
-    return bool(_active) and all(request._receive(cause) for request in _active)
+    # A copy: the main thread may just be leaving the only one.
+    requests = list(_active)
+    return bool(requests) and all(request._receive(cause) for request in requests)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -185,8 +189,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _listen(reader: int) -> None:
     ending = 0.0
-    while True:
-        for number in os.read(reader, 64):
+    while numbers := os.read(reader, 64):
+        for number in numbers:
             if number not in STOP_SIGNALS or _note(cause := signal.Signals(number).name):
                 continue
             if not ending:
@@ -195,3 +199,4 @@ def _listen(reader: int) -> None:
                 threading.Thread(target=_leave, args=(exit_code(cause), line), daemon=True).start()
             elif time.monotonic() - ending > _REPEATED_S:
                 os._exit(exit_code(cause))  # It waits for other hosts to hear of it.
+    os.close(reader)

@@ -83,7 +83,7 @@ def join_processes() -> None:
             "process_id": int(number),
             "cluster_detection_method": "deactivate",
         }
-    # JAX's own handler would swallow SIGTERM, which rmsweb_jax.processes.StopRequest needs.
+    # JAX's own handler would swallow SIGTERM, which rmsweb_jax.signals.StopRequest needs.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from absl import flags
 
-from rmsweb_jax.errors import STOP_SIGNALS
 from rmsweb_jax.records.staging import CONFIG
+from rmsweb_jax.signals import STOP_SIGNALS, interrupt_main
 from tests.compilations import compilations
 
 OBJECTIVE = [
@@ -83,6 +83,7 @@ def own_process() -> Iterator[None]:
         ]:
             delattr(flags.FLAGS, name)
         flags.FLAGS.unparse_flags()
+        interrupt_main()
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

@@ -77,7 +77,7 @@ def sampler_gaps(root: Path, temperatures: Sequence[float] = TEMPERATURES) -> li
     config = from_config(RlConfig, settings)
     source, mesh = resolve_model(config.model), make_mesh()
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, _ = open_prompts(config, processor, root, root)
+    data, _, _ = open_prompts(config, processor, source, root, root)
     sizes = list(data.sizes.values())
     packer = rl_packer(sizes, config, processor.config, 1)
     model = load_policy(config, source, mesh, config.lora, config.seed)
@@ -108,9 +108,7 @@ def sampler_gaps(root: Path, temperatures: Sequence[float] = TEMPERATURES) -> li
     found = []
     for temperature in temperatures:
         sampling = dataclasses.replace(config.sampling, temperature=temperature)
-        rollouts = Rollouts(
-            generator, data, sampling, lambda response, target: 0.0, config.gates, config.seed
-        )
+        rollouts = Rollouts(generator, data, sampling, _no_reward, config.gates, config.seed)
         rollouts.load(model, 0)
         # The rejected half has the salvage anchor in its rows.
         groups = tuple(rollouts.take(PROMPTS))
