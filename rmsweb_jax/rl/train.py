@@ -177,7 +177,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
         stack.callback(rollouts.close)
         writer = stack.enter_context(MetricWriter(workdir, first))
         progress = Progress(folder, STAGE, config.iterations, first, active=is_first())
-        stop = StopRequest()
+        stop, in_loop = StopRequest(), stack.enter_context(contextlib.ExitStack())
 
         # 5. The loop: sample and score until enough groups pass both gates, then update. Metrics are those of
         # the policy that sampled.
@@ -212,7 +212,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             if iteration == first:
                 packer.warn(metrics["update/useful_flops"])
                 # Until now there was nothing to save: a signal ended the run.
-                stack.enter_context(stop)
+                in_loop.enter_context(stop)
             metrics |= log_prob_metrics(updated.responses, config.competent_reward)
             writer.write(done, metrics)
             progress.update(done, summary(metrics))
@@ -246,6 +246,8 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
                 raise StoppedError(f"the checkpoint of step {done} is saved", stop_cause(stop))
         progress.close()
         checkpoints.wait()
+        # All is saved: from now on a signal ends the run at once, and does not wait for the evaluation.
+        in_loop.close()
 
         # 7. Evaluate the last policy, export a model folder, and write the report last.
         trained = nnx.merge(graphdef, state.params, frozen)

@@ -318,6 +318,30 @@ def test_a_rate_that_ruins_the_weights_is_named_and_they_are_not_saved(config, t
     assert run(config, tmp_path)["iterations"] == 3
 
 
+def test_a_signal_in_the_last_evaluation_ends_the_run_which_goes_on_from_there(config, tmp_path, monkeypatch):
+    """All is saved by then: a run that noted the signal would evaluate and export first."""
+    config.iterations = 1
+    evaluate = train_module.evaluate
+
+    def interrupted(rollouts, *args):
+        if rollouts.version == config.iterations:
+            signal.raise_signal(signal.SIGUSR1)
+        return evaluate(rollouts, *args)
+
+    def handler(number, frame):
+        raise KilledError
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with monkeypatch.context() as patch, pytest.raises(KilledError):
+            patch.setattr(train_module, "evaluate", interrupted)
+            run(config, tmp_path)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not (tmp_path / "report.json").exists()
+    assert run(config, tmp_path)["iterations"] == 1
+
+
 def test_a_reward_that_is_no_number_is_one_line(config, tmp_path, monkeypatch):
     def broken(response, target):
         return score_response(response, target) if response == target else float("nan")
