@@ -141,7 +141,7 @@ def _play(
                     shutil.rmtree(workdir / FILES, ignore_errors=True)
                     (workdir / WORKERS).unlink(missing_ok=True)
                     clock.save()
-        except (StoppedError, UserError):
+        except (StoppedError, UserError, KeyboardInterrupt):
             # Later stages can use what there is; the same command goes on.
             publisher.try_to_publish()
             raise

@@ -6,11 +6,12 @@ import pytest
 
 from collection.fleet.journals import JournalIndex
 from collection.fleet.publishing import Publisher
+from collection.fleet.run import run_tasks
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.records.dataset import read_dataset, read_manifest, write_dataset
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.tools import check_dataset
-from tests.fleet.acting import Act, config, run, web_job
+from tests.fleet.acting import Act, ActedPool, config, run, web_job
 
 JOBS = [web_job(f"site{number}/1", attempts=2, reflective=True) for number in range(3)]
 
@@ -26,6 +27,23 @@ def play(workdir, until=float("inf")):
 
 def ids(workdir):
     return [one.trajectory_id for one in read_dataset(workdir, Trajectory)]
+
+
+def test_a_run_that_is_interrupted_publishes_what_there_is(tmp_path, monkeypatch):
+    """As at a second Ctrl-C, for which running episodes are not waited for."""
+    pool = ActedPool(tmp_path, lambda task, number: Act())
+    wait, calls = pool.wait, iter(range(3))
+
+    def interrupted(seconds):
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return wait(10.0)
+
+    monkeypatch.setattr(pool, "wait", interrupted)
+    monkeypatch.setattr("collection.fleet.run.make_pool", lambda *_: pool)
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks(JOBS, tmp_path, config(publish_s=0.0), "collect")
+    assert len(ids(tmp_path)) == 2
 
 
 def test_a_run_adds_to_what_an_earlier_one_has_published(tmp_path):
