@@ -88,7 +88,7 @@ def begin(tmp_path) -> Iterator[Callable[..., Script]]:
 def assert_ended(end: End, *words: str) -> None:
     """In one line, and with nothing left."""
     assert end.code == 130, end.log
-    assert end.error.startswith("error: interrupted; "), end.log
+    assert end.error == end.log.splitlines()[-1] and end.error.startswith("error: interrupted; "), end.log
     assert all(word in end.error for word in words) and not end.left, end
 
 
