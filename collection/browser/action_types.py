@@ -63,8 +63,7 @@ class LocatedElement:
     """An indexed element; inside the `with` block, scripts and the driver are in the element's frame."""
 
     def __init__(self, browser: Browser, index: int) -> None:
-        self.snapshot = browser.snapshot or take_snapshot(browser)
-        target = self.snapshot.targets.get(index)
+        target = (browser.snapshot or take_snapshot(browser)).targets.get(index)
         if target is None:
             raise ActionError(f"Element [{index}] is not on the page")
         self.browser, self.index, self.target = browser, index, target
@@ -99,8 +98,6 @@ class LocatedElement:
         """Finds what a page has put in the place of an element that is gone, by all that identifies it."""
         self._leave()
         now = take_snapshot(self.browser, peek=True)
-        if (now.target, now.document) != (self.snapshot.target, self.snapshot.document):
-            raise ActionError(page_gone(self.index))
         alike = [one for one in now.targets.values() if one.looks_like(self.target)]
         if not alike:
             raise ActionError(f"Element [{self.index}] is gone")

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from selenium.common.exceptions import TimeoutException, WebDriverException
+from selenium.common.exceptions import NoSuchFrameException, TimeoutException, WebDriverException
 
 from collection.browser import element_actions, page_actions
 from collection.browser.action_types import ActionContext, ActionError, ActionOutcome, page_gone
@@ -111,14 +111,21 @@ def _execute(browser: Browser, action: Action, context: ActionContext) -> Action
     if action.name in EXTRA_ACTIONS and action.name not in context.extra_actions:
         raise ActionError(f"{action.name} is switched off")
     browser.sweep()
-    _check_page(browser, action)
     tab, before = browser.current_handle, set(browser.handles())
+    # Last, because the page may close or go at any time.
+    browser.document = _find_document(browser, action)
     try:
         outcome = _ACTIONS[action.name](browser, action.params, context)
+    except NoSuchFrameException as problem:
+        if browser.document is None:
+            raise
+        raise ActionError(_page_gone(action)) from problem
     except TimeoutException:
         # Loading was stopped, and the page has answered since: what is loaded can be used.
         text = "The page was still loading after the time limit, so loading was stopped"
         outcome = ActionOutcome(text, changed=True)
+    finally:
+        browser.document = None
     # Nothing happened, so there is nothing to wait for.
     if outcome.error or not outcome.changed:
         return outcome
@@ -128,15 +135,34 @@ def _execute(browser: Browser, action: Action, context: ActionContext) -> Action
     )
 
 
-def _check_page(browser: Browser, action: Action) -> None:
-    """Raises ActionError if the browser is not at the page that the action was decided on."""
+def _find_document(browser: Browser, action: Action) -> float | None:
+    """Returns the document that an action was decided on, which is open; None if any will do.
+
+    A page that has reloaded itself and is the same as before takes the place of the one that was shown: many
+    reload faster than a model answers.
+
+    Raises:
+      ActionError: the browser is at another page.
+    """
     seen = browser.snapshot
     if seen is None or action.name in _ANYWHERE or getattr(action.params, "new_tab", False):
-        return
-    at_tab = browser.current_handle == seen.target
-    if not at_tab or not (action.name in _IN_TAB or browser.shows(seen)):
-        index = getattr(action.params, "index", None) or getattr(action.params, "frame_element_index", None)
-        raise ActionError(page_gone(index))
+        return None
+    if browser.current_handle == seen.target:
+        if action.name in _IN_TAB:
+            return None
+        if browser.shows(seen):
+            return seen.document
+        browser.settle()
+        now = take_snapshot(browser, peek=True)
+        if now.repeats(seen):
+            browser.snapshot = now
+            return now.document
+    raise ActionError(_page_gone(action))
+
+
+def _page_gone(action: Action) -> str:
+    index = getattr(action.params, "index", None) or getattr(action.params, "frame_element_index", None)
+    return page_gone(index)
 
 
 def _catch_errors(run: Callable[[], ActionOutcome]) -> ActionOutcome:

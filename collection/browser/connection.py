@@ -61,6 +61,7 @@ class DriverConnection(abc.ABC):
         document.
       accepted_dialogs: texts of those that were accepted.
       accept_dialogs: accept dialogs that open.
+      document: creation time of the document that scripts outside of frames run in alone; None is any.
       guard: restricts the browser; None for no restriction.
 
     Raises:
@@ -74,6 +75,7 @@ class DriverConnection(abc.ABC):
         self.dialogs: list[str] = []
         self.accepted_dialogs: list[str] = []
         self.accept_dialogs = False
+        self.document: float | None = None
         self._born = time.monotonic()
         self._calls = 0
         self._recovering = False
@@ -211,7 +213,7 @@ class DriverConnection(abc.ABC):
           listeners: find out first at which elements the page listens for mouse events.
 
         Raises:
-          NoSuchFrameException: the frame is gone.
+          NoSuchFrameException: the frame is gone, or `document`.
         """
         given = [{"node": value.id} if isinstance(value, WebElement) else value for value in args]
         value, found = self.call(self._run, code, given, listeners)
@@ -273,7 +275,8 @@ class DriverConnection(abc.ABC):
         main = self._devtools.main_frame(self._current)
         outer = [main, *(frame for frame, _ in self._frames)]
         for frame, (_, owner) in reversed(list(zip(outer, self._frames, strict=False))):
-            (left, top, scale), _ = self._devtools.run(frame, _FRAME_PLACE, [{"node": owner.id}])
+            document = self.document if frame is main else None
+            (left, top, scale), _ = self._devtools.run(frame, _FRAME_PLACE, [{"node": owner.id}], document)
             points = [(left + scale * x, top + scale * y) for x, y in points]
         self._devtools.mouse(main, [(round(x), round(y)) for x, y in points], times, ctrl)
 
@@ -290,7 +293,8 @@ class DriverConnection(abc.ABC):
             with contextlib.suppress(DocumentGoneError):
                 if listeners:
                     self._devtools.find_listeners(self._frame)
-                return self._devtools.run(self._frame, code, args)
+                document = None if self._frames else self.document
+                return self._devtools.run(self._frame, code, args, document)
             with contextlib.suppress(DocumentGoneError):
                 self._find_frames_again()
         raise NoSuchFrameException("the document is gone")

@@ -28,7 +28,10 @@ from collection.browser.devtools_connection import Answer, DevToolsConnection, D
 
 _WORLD_NAME = "collector"
 _WORLD = pathlib.Path(__file__).with_name("world.js").read_text(encoding="utf-8")
-_RUN = "function () {{ return globalThis.rmsweb ? rmsweb.run(function () {{\n{code}\n}}, arguments) : ''; }}"
+_RUN = (
+    "function () {{ return globalThis.rmsweb ?"
+    " rmsweb.run(function () {{\n{code}\n}}, arguments, {document}) : ''; }}"
+)
 _CLICKS, _PRESSES = {"click", "dblclick"}, {"mousedown", "mouseup", "pointerdown", "pointerup"}
 # Closed shadow trees inside one another: a script that meets new ones runs again with them.
 _MAX_RUNS = 6
@@ -128,11 +131,14 @@ class DevTools:
         # A frame of another site has a process of its own.
         return Frame(inner, self._session(inner))
 
-    def run(self, frame: Frame, code: str, args: Sequence[Any]) -> tuple[Any, list[str]]:
+    def run(
+        self, frame: Frame, code: str, args: Sequence[Any], document: float | None = None
+    ) -> tuple[Any, list[str]]:
         """Runs a function body in the isolated world of a frame.
 
         Args:
           args: JSON values; `{"node": REFERENCE}` is an element.
+          document: creation time of the document that it may run in; None is any.
 
         Returns:
           The value, in which `{"node": N}` is an element, and the references of these elements by N. They are
@@ -145,11 +151,13 @@ class DevTools:
         for _ in range(_MAX_RUNS):
             context = self._world(frame)
             given = [self._argument(frame, context, value) for value in args]
-            text = self._call(frame, context, _RUN.format(code=code), given)
+            text = self._call(frame, context, _RUN.format(code=code, document=json.dumps(document)), given)
             if not text:  # The document is older than our connection to its tab.
                 self._evaluate(frame, context, _WORLD)
                 continue
             answer = json.loads(text)
+            if "gone" in answer:
+                raise DocumentGoneError("another one is there now")
             if "stale" in answer:
                 raise StaleElementReferenceException("an element is not in the document any more")
             if not (answer["suspects"] and self._find_roots(frame, context)):

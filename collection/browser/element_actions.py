@@ -456,7 +456,7 @@ def drag(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
         onto = LocatedElement(browser, params.onto_index)
         if onto.target.frames != target.frames:
             raise ActionError(f"[{params.index}] and [{params.onto_index}] are in different frames")
-        end = browser.script(page_scripts.FIND, onto.target.uid)
+        end = browser.script(page_scripts.FIND, onto.target.uid, onto.target.document)
         if end is None:
             raise ActionError(f"Element [{params.onto_index}] is gone")
         # Scrolling to the end may move the start out of view, so the start comes last.

@@ -222,3 +222,10 @@ class Snapshot:
     @property
     def page_text(self) -> str:
         return render_page(self.nodes)
+
+    def repeats(self, other: Snapshot) -> bool:
+        """Returns True if the tab, the address, and all lines with their indices are those of another one."""
+        mine, theirs = (
+            [dataclasses.replace(node, is_new=False) for node in one.nodes] for one in (self, other)
+        )
+        return (self.target, self.url, mine) == (other.target, other.url, theirs)

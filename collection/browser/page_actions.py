@@ -178,7 +178,7 @@ def _visible_html(browser: Browser, visited: _Frames) -> str:
 
 def execute_js(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     try:
-        value = browser.page_script(page_scripts.RUN, params.code)
+        value = browser.page_script(page_scripts.RUN, params.code, browser.document)
     except JavascriptException as problem:
         raise ActionError(f"Script failed: {first_line(problem)}") from problem
     output = browser.redact(str(value))[:MAX_EXTRACT_CHARS] if value is not None else ""

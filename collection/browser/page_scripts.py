@@ -386,4 +386,8 @@ return [inert.body.innerHTML, frames];
 """
 )
 
-RUN = "return (0, eval)(arguments[0]);"
+# Runs code in a document, or in any if none is given.
+RUN = """
+if (arguments[1] && arguments[1] !== performance.timeOrigin) throw new Error('the page has gone; look again');
+return (0, eval)(arguments[0]);
+"""

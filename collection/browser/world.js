@@ -86,7 +86,9 @@
     later(step) { pending = step; },
     suspects: () => suspects,
     found: () => found,
-    async run(code, args) {
+    // In one document alone, if that is given by its time of creation.
+    async run(code, args, creation) {
+      if (creation !== null && creation !== performance.timeOrigin) return '{"gone":true}';
       if (Array.from(args).some((one) => one && one.nodeType && !one.isConnected)) return '{"stale":true}';
       if (pending) pending();
       pending = null;

@@ -10,6 +10,7 @@ import pytest
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute, execute_list
+from collection.browser.page import Snapshot
 from collection.browser.session import Browser, BrowserConfig
 from collection.browser.snapshot import observe
 from collection.fleet.rounds import Job
@@ -86,7 +87,8 @@ def look(browser: Browser) -> str:
 
 
 def act(browser: Browser, action: dict[str, Any]) -> ActionResult:
-    context = ActionContext(extract=lambda query, text: text, extra_actions=("click_coordinates",))
+    extra = ("click_coordinates", "execute_js")
+    context = ActionContext(extract=lambda query, text: text, extra_actions=extra)
     return execute_list(browser, [normalize_action(action)], context)[0]
 
 
@@ -131,6 +133,58 @@ def test_an_action_for_a_document_that_has_gone_touches_no_other(
     assert site.reports[run] == [("start", "click open")]
     # The agent can leave the new page all the same.
     assert act(browser, {"go_to_url": {"url": f"{site.url}/results"}}).error is False
+
+
+@pytest.mark.parametrize("happens", ["closes", "is left"])
+@pytest.mark.parametrize(
+    "action", ["click", "input", "scroll", "keys", "coordinates", "extract", "execute_js"]
+)
+def test_a_page_that_goes_right_after_the_look_at_it_is_not_mistaken(
+    browser: Browser, site: Site, monkeypatch: pytest.MonkeyPatch, action: str, happens: str
+) -> None:
+    run = f"{happens} {action}"
+    text, shows = open_stage(browser, site, run), browser.shows
+
+    def shows_no_more(snapshot: Snapshot) -> bool:
+        answer = shows(snapshot)
+        if happens == "closes":
+            browser.page_script("setTimeout(() => window.close())")
+            while len(browser._devtools.targets()) > 2:  # Of the start page, and of the spare window.
+                pass
+        else:
+            browser.driver.get(f"{site.url}/after?run={run}")
+        return answer
+
+    monkeypatch.setattr(browser, "shows", shows_no_more)
+    code = "document.title = 'Somebody was here'"
+    made = {"execute_js": {"code": code}} if action == "execute_js" else ACTIONS[action](text)
+    result = act(browser, made)
+    # Keys and clicks go to a tab, whose document is not asked again.
+    if happens == "is left" and action in ("keys", "coordinates"):
+        return
+    assert result.error == (happens == "is left" or action != "keys"), result
+    assert [page for page, what in site.reports[run] if what != "click open"] == []
+    assert "Somebody" not in browser.script("return document.title")
+    assert pages_in(look(browser)) == ["start" if happens == "closes" else "after"]
+
+
+@pytest.mark.parametrize("action", ["click", "scroll", "keys"])
+def test_a_page_that_reloads_itself_without_a_change_can_be_used(
+    browser: Browser, site: Site, action: str
+) -> None:
+    text = open_stage(browser, site, f"reloaded {action}")
+    browser.driver.refresh()
+    result = act(browser, ACTIONS[action](text))
+    assert not result.error, result.text
+
+
+def test_a_page_that_reloads_itself_as_another_one_cannot(browser: Browser, site: Site) -> None:
+    open_stage(browser, site, "changed")
+    browser.page_script("document.getElementById('button').textContent = 'Stop'")
+    text = look(browser)
+    browser.driver.refresh()
+    assert act(browser, click(text, "button")).text == "The page that [1] was on has gone; look again"
+    assert site.reports["changed"] == [("start", "click open")]
 
 
 def test_a_click_that_closes_its_tab_is_a_success_that_says_so(browser: Browser, site: Site) -> None:
