@@ -200,12 +200,13 @@ def judge_episodes(
             with writing:
                 written = append_record(judged, records, journal)
             answer(written)
-        except (UserError, OSError) as error:
-            answer(run_failure(error, workdir))
-        except BaseException:
-            # A judge with an error of its own must not leave the run waiting.
-            traceback.print_exc()
-            os._exit(1)
+        except BaseException as error:
+            try:
+                answer(run_failure(error, workdir))
+            except BaseException:
+                # A judge with an error of its own must not leave the run waiting.
+                traceback.print_exc()
+                os._exit(1)
 
     with (
         Journal(workdir / FOLDER / journal) as records,

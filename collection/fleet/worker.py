@@ -110,7 +110,7 @@ class RunFailure:
     exit_code: int
 
 
-def run_failure(error: Exception, where: Path) -> RunFailure:
+def run_failure(error: BaseException, where: Path) -> RunFailure:
     """Returns the failure of a run for an error that the user can fix; raises all other errors.
 
     Args:

@@ -142,6 +142,17 @@ def test_a_process_that_only_dies_stops_the_run(tmp_path):
                 got.judges.restart(judged=False)
 
 
+def test_an_episode_that_cannot_be_read_does_not_leave_the_run_waiting(tmp_path):
+    with (
+        PromptServer(lambda _: completion("SUCCESS")) as server,
+        Received(tmp_path, judged_by(server)) as got,
+    ):
+        (entry,) = played(tmp_path, 1)
+        got.judges.submit(dataclasses.replace(entry, journal="lost.jsonl"))
+        (message,) = got.next()
+        assert isinstance(message, JudgeDied)
+
+
 def test_a_judge_that_cannot_work_is_one_line(tmp_path):
     with PromptServer(lambda _: completion("SUCCESS")) as server:
         worker = dataclasses.replace(judged_by(server), secrets=("RMSWEB_NOT_SET",))
