@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -91,7 +92,7 @@ def execute(
       UserError, OSError: an error that the user can fix, such as a full disk.
     """
     browser.accept_dialogs = accept_dialogs
-    outcome = _catch_errors(lambda: _execute(browser, action, context))
+    outcome = _catch_errors(browser, lambda: _execute(browser, action, context))
     browser.accept_dialogs = False
     try:
         browser.sweep_if_needed()
@@ -129,7 +130,7 @@ def _execute(browser: Browser, action: Action, context: ActionContext) -> Action
     # Nothing happened, so there is nothing to wait for.
     if outcome.error or not outcome.changed:
         return outcome
-    followed = _catch_errors(lambda: _follow(browser, action, tab, before, outcome))
+    followed = _catch_errors(browser, lambda: _follow(browser, action, tab, before, outcome))
     return (
         dataclasses.replace(followed, text=f"{outcome.text}. {followed.text}") if followed.error else followed
     )
@@ -165,7 +166,7 @@ def _page_gone(action: Action) -> str:
     return page_gone(index)
 
 
-def _catch_errors(run: Callable[[], ActionOutcome]) -> ActionOutcome:
+def _catch_errors(browser: Browser, run: Callable[[], ActionOutcome]) -> ActionOutcome:
     try:
         return run()
     except (ActionError, FileError, PageError) as problem:
@@ -178,7 +179,7 @@ def _catch_errors(run: Callable[[], ActionOutcome]) -> ActionOutcome:
         if isinstance(problem, BrowserLostError) or user_message(problem) is not None:
             raise
         # An error of this program. The episode goes on; the message may have parts of the page.
-        traceback.print_exc()
+        print(browser.redact(traceback.format_exc()), end="", file=sys.stderr, flush=True)
         return ActionOutcome(f"Failed: unexpected {type(problem).__name__}", error=True)
 
 
@@ -247,7 +248,7 @@ def _indexed(actions: Sequence[Action], position: int) -> bool:
 
 def _observe_again(browser: Browser, peek: bool) -> str:
     """Takes a snapshot; returns the reason if that failed, else an empty text."""
-    outcome = _catch_errors(lambda: ActionOutcome(take_snapshot(browser, peek=peek).url))
+    outcome = _catch_errors(browser, lambda: ActionOutcome(take_snapshot(browser, peek=peek).url))
     return outcome.text if outcome.error else ""
 
 

@@ -207,11 +207,10 @@ class RayWorkerPool:
             return run_failure(error, self._workdir)
         if isinstance(delivery.message, RunFailure):
             return delivery.message
-        return RoundDone(
-            tuple(
-                dataclasses.replace(entry, offset=offset)
-                for entry, offset in zip(delivery.message.entries, offsets, strict=True)
-            )
+        entries = zip(delivery.message.entries, offsets, strict=True)
+        return dataclasses.replace(
+            delivery.message,
+            entries=tuple(dataclasses.replace(entry, offset=offset) for entry, offset in entries),
         )
 
 

@@ -195,7 +195,7 @@ class Fleet:
         self._lost: Counter[str] = Counter()  # The same, in its current round.
         self._refusals = Refusals(now())
         self._set_aside = read_set_aside(workdir)
-        self._given_up = 0
+        self._given_up: set[str] = set()  # Tasks, since the last round that was played.
         self._error: UserError | None = None
         self._drain_until: float | None = None
         self._counts = Status(tasks=len(self._jobs), workers=config.workers)
@@ -321,8 +321,11 @@ class Fleet:
             self._fail(message)
             return
         self._add(message.entries)
-        self._given_up = 0
         self._continue_job(task_id, message.entries)
+        if message.error:
+            self._count_given_up(task_id, message.error)
+        else:
+            self._given_up.clear()
 
     def _fail(self, message: RunFailure) -> None:
         error = UserError(message.reason)
@@ -483,8 +486,12 @@ class Fleet:
                 trajectory = trajectory.model_copy(update={"retries": retries})
                 self._add([append_record(trajectory, journal, name)])
         self._counts.tasks_done += 1
-        self._given_up += 1
-        if self._given_up >= _MAX_GIVEN_UP:
+        self._count_given_up(task_id, reason)
+
+    def _count_given_up(self, task_id: str, reason: str) -> None:
+        """Ends the run if successive tasks have met an error of this program or of the machine."""
+        self._given_up.add(task_id)
+        if len(self._given_up) >= _MAX_GIVEN_UP:
             raise UserError(f"{task_id}: {reason}, as for the tasks before it; see the log, then run again")
 
 

@@ -17,11 +17,12 @@ from collection.agent.loop import EpisodeLimits, EpisodeRunner, crashed_trajecto
 from collection.agent.prompt import PromptConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.proxy import ProxyLostError
+from collection.browser.guard.redaction import Redactor
 from collection.browser.session import Browser, BrowserConfig, BrowserLostError, PageError
 from collection.environments.base import Environment
 from collection.environments.web import WebConfig
 from collection.fleet.activity import Reporter, ReportingActor
-from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
+from collection.fleet.browser_pool import BrowserPool, RecyclePolicy, read_secrets
 from collection.fleet.journals import FOLDER, JournalEntry, append_record, read_history
 from collection.fleet.rounds import Job, Reflected, TaskHistory, reflect, run_round
 from collection.judges.config import JudgeConfig
@@ -97,9 +98,14 @@ class RoundRequest:
 
 @dataclasses.dataclass(frozen=True)
 class RoundDone:
-    """The round is on disk, with the reflection before it if one was due."""
+    """The round is on disk, with the reflection before it if one was due.
+
+    Attributes:
+      error: an error of this program with which the last try of its episode ended; "" if there is none.
+    """
 
     entries: tuple[JournalEntry, ...]
+    error: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +140,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._workdir, self._config, self._name = workdir, config, journal
         self._images = ImageStore(workdir)
         self._journal = Journal(workdir / FOLDER / journal)
-        self._lost = 0
+        self._lost, self._error = 0, ""
         self._reporter = Reporter(config.ledger, Path(journal).stem)
 
     def __exit__(self, *_: object) -> None:
@@ -149,7 +155,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def play(self, request: RoundRequest) -> RoundDone | RunFailure:
         """Plays a round. An error that the user can fix ends the run, not this worker."""
         entries: list[JournalEntry] = []
-        self._lost = request.lost
+        self._lost, self._error = request.lost, ""
 
         def append(record: Trajectory | Reflected) -> None:
             entries.append(append_record(record, self._journal, self._name))
@@ -158,7 +164,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             run_round(request.job, self._read_history(request), self._play, self._reflect, append)
         except Exception as error:
             return run_failure(error, self._workdir)
-        return RoundDone(tuple(entries))
+        return RoundDone(tuple(entries), self._error)
 
     def _read_history(self, request: RoundRequest) -> TaskHistory:
         return read_history(self._workdir, request.entries)
@@ -173,15 +179,17 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         for lost in range(self._lost, self._lost + self._config.crashes + 1):
             try:
                 trajectory = self._play_once(task, attempt, guidance)
+                self._error = ""
                 return trajectory.model_copy(update={"retries": lost})
             except Exception as error:
                 if user_message(error) is not None:
                     raise
                 # The message of an error of this program may have parts of the page, also secrets.
                 known = isinstance(error, (BrowserLostError, PageError, ProxyLostError))
-                reason = str(error) if known else f"unexpected {type(error).__name__}, see the log"
-                print(f"{task.task_id}: {reason}", file=sys.stderr, flush=True)
-                traceback.print_exc()
+                self._error = "" if known else f"unexpected {type(error).__name__}"
+                reason = self._redactor.text(str(error)) if known else f"{self._error}, see the log"
+                trace = self._redactor.text(traceback.format_exc())
+                print(f"{task.task_id}: {reason}\n{trace}", end="", file=sys.stderr, flush=True)
             self._browsers.discard()
         actor = self._config.actor
         seconds = time.monotonic() - start
@@ -231,6 +239,10 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def _browsers(self) -> BrowserPool:
         config = self._config
         return BrowserPool(config.browser, config.guard, config.recycle, config.secrets, config.apps)
+
+    @functools.cached_property
+    def _redactor(self) -> Redactor:
+        return Redactor(read_secrets(self._config.secrets)[0], cards=True)
 
     @functools.cached_property
     def _actor(self) -> ActorModel:

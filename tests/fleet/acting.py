@@ -26,11 +26,12 @@ NO_LIMITS = SiteLimits(max_per_site=9, site_interval_s=0.0, backoff_s=0.0, backo
 
 @dataclasses.dataclass(frozen=True)
 class Act:
-    """Scripted round: duration, outcome, and whether its worker survives to report it."""
+    """Scripted round: duration, outcome, its error, and whether its worker survives to report it."""
 
     seconds: float = 1.0
     outcome: Outcome = "done"
     success: bool = False
+    error: str = ""
     dies: str = ""  # "before" or "after" its record is on disk
     failed: RunFailure | None = None
 
@@ -94,7 +95,7 @@ class ActedPool:
                 _reflect,
                 lambda record: entries.append(append_record(record, journal, name)),
             )
-        return WorkerDied("exit code -9") if act.dies else RoundDone(tuple(entries))
+        return WorkerDied("exit code -9") if act.dies else RoundDone(tuple(entries), act.error)
 
 
 def acted(task: Task, attempt: int, act: Act, guidance: str = "") -> Trajectory:

@@ -227,13 +227,17 @@ def test_an_unexpected_error_in_an_action_is_its_result(
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ValueError("a secret"), ""),
+        (ValueError("a secret, card 4111 1111 1111 1111"), ""),
         (UserError("no key: set it"), "no key: set it"),
         (OSError(errno.ENOSPC, "No space left"), "disk full while writing"),
     ],
 )
 def test_an_error_in_an_episode_is_its_outcome_unless_the_user_can_fix_it(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    reason: str,
 ) -> None:
     def fails(*args: object) -> None:
         raise error
@@ -244,7 +248,9 @@ def test_an_error_in_an_episode_is_its_outcome_unless_the_user_can_fix_it(
     if reason:
         assert isinstance(done, RunFailure) and done.reason.startswith(reason) and done.exit_code == 2
         return
-    assert isinstance(done, RoundDone)
+    assert isinstance(done, RoundDone) and done.error == "unexpected ValueError"
     trajectory = stage.trajectory(done)
     assert (trajectory.outcome, trajectory.retries) == ("crashed", 2)
     assert trajectory.detail == "unexpected ValueError, see the log"
+    log = capsys.readouterr().err
+    assert log.count("Traceback") == 3 and "a secret, card <secret>card</secret>" in log

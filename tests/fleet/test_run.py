@@ -241,6 +241,26 @@ def test_when_all_workers_die_the_run_ends(tmp_path):
         run(jobs, tmp_path, lambda *_: Act(dies="before"), config(retries=0))
 
 
+def test_when_each_task_meets_an_error_of_this_program_the_run_ends(tmp_path):
+    def script(task, number):
+        return Act(outcome="crashed", error="unexpected KeyError")
+
+    with pytest.raises(
+        UserError, match=r"a/\d: unexpected KeyError, as for the tasks before it; see the log"
+    ):
+        run([web_job(f"a/{number}") for number in range(9)], tmp_path / "all", script, config())
+    assert len(load_histories(tmp_path / "all")) == 3
+    # Three rounds of one task do not, nor three tasks with a played round between them.
+    run([web_job("a/1", attempts=4)], tmp_path / "one", script, config())
+    good = ("a/0", "a/2", "a/4", "a/6", "a/8")
+    run(
+        [web_job(f"a/{number}") for number in range(9)],
+        tmp_path / "some",
+        lambda task, number: Act() if task in good else script(task, number),
+        config(workers=1),
+    )
+
+
 def test_an_engine_that_is_not_installed_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.exceptions", None)
     with pytest.raises(UserError, match="Ray is not installed"):
