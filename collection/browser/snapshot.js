@@ -13,6 +13,7 @@ const INLINE = 0, SPACE = 1, BLOCK = 2;  // Separator after an element's text.
 const NO = 0, PRESS = 1, CLICK = 2, WIDGET = 3;
 // Bounds on the time and the answer for pages of any size.
 const MAX_VISITED = 100000, MAX_TEXT = 40000, MAX_URL = 4096, MAX_OPTIONS = 50, BIG_PAGE = 3000;
+const MAX_SELECTOR = 1000, MAX_HOVER_RULES = 300, MAX_LOOKS = 20000;
 const state = (rmsweb.snapshots ??= { first: true, ids: new WeakMap(), seen: new WeakSet(), secrets: new WeakSet(), hovers: new WeakMap(), next: 1 });
 const first = state.first;
 const markNew = !first || options.known;
@@ -163,7 +164,7 @@ function hoverRules(rules) {
   const found = [];
   for (const { cssRules, selectorText, style } of rules) {
     if (cssRules && cssRules.length) found.push(...hoverRules(cssRules));
-    if (!selectorText || !selectorText.includes(':hover')) continue;
+    if (!selectorText || !selectorText.includes(':hover') || selectorText.length > MAX_SELECTOR) continue;
     if (!/^(?!none)./.test(style.display) && style.visibility !== 'visible' && !(style.opacity > 0)) continue;
     for (const selector of selectorText.split(/,(?![^(]*\))/)) {
       // What can be matched without the mouse.
@@ -177,15 +178,18 @@ function hoverRules(rules) {
 // Elements with hidden content that style sheets show while the mouse is over them. Sheets of other sites cannot be read.
 function findOpeners() {
   const found = new Set();
+  let rulesLeft = MAX_HOVER_RULES, looksLeft = MAX_LOOKS;
   for (const sheet of document.styleSheets) {
     try {
       const rules = sheet.cssRules, known = state.hovers.get(sheet);
       if (!known || known.count !== rules.length) state.hovers.set(sheet, { count: rules.length, pairs: hoverRules(rules) });
       for (const [over, shows] of state.hovers.get(sheet).pairs) {
+        if (--rulesLeft < 0) return found;
         for (const el of Document.prototype.querySelectorAll.call(document, shows)) {
+          if (--looksLeft < 0) return found;
           if (el.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
           let opener = parentOf(el).closest(over);
-          for (let one = el; !opener && (one = one.previousElementSibling);) if (one.matches(over)) opener = one;
+          for (let one = el; !opener && --looksLeft > 0 && (one = one.previousElementSibling);) if (one.matches(over)) opener = one;
           found.add(opener);
         }
       }

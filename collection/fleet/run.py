@@ -40,7 +40,8 @@ from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.signals import StopRequest
 
-# Number of successive tasks given up that stops the run: the cause is then not a single task.
+# Number of successive tasks given up, or with an error of this program, that stops the run: the cause is then
+# not a single task.
 _MAX_GIVEN_UP = 3
 # The status shows seconds left, of sites in backoff for example.
 _STATUS_INTERVAL_S = 1.0

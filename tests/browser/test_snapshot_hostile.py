@@ -127,6 +127,13 @@ def test_a_page_of_many_elements_is_cut(browser: Browser, local_pages: str) -> N
     assert len(snapshot.page_text) < MAX_PAGE_CHARS + 40 and snapshot.stats.endswith("more not looked at")
 
 
+def test_so_many_rules_are_searched_for_menus(browser: Browser, local_pages: str) -> None:
+    rules = "".join(f"#o{number}:hover + p {{ display: block }}" for number in range(400))
+    menus = "".join(f"<i id=o{number}>M</i> <p>entry</p>" for number in range(400))
+    snapshot = look(browser, local_pages, body(f"`<style>p {{ display: none }} {rules}</style>{menus}`"))
+    assert [target.text for target in snapshot.targets.values()] == ["M"] * 300
+
+
 def test_long_values_and_texts_are_cut(browser: Browser, local_pages: str) -> None:
     code = (
         "const long = 'x'.repeat(1e6); go.title = field.value = document.title = long; "

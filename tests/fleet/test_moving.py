@@ -35,7 +35,7 @@ def test_enter_sends_a_form_whose_page_goes(stage: Stage) -> None:
 
 
 def test_a_popup_that_closes_is_never_mixed_with_the_page_below(stage: Stage) -> None:
-    count = popups(stage, (220, 260, 300, 340, 900))
+    count = popups(stage, (220, 260, 300, 340, 20000))
     assert not any(count.counts[what] for what in BAD), count.examples
     assert count.counts["popup seen"], "the last one is open long enough"
 

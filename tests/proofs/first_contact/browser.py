@@ -79,7 +79,8 @@ def popups(stage: Stage, delays: tuple[int, ...]) -> Count:
         played = stage.play("basket", pay_in_popup, ms=ms)
         count.episode(stage, played)
         count_reports(count, stage, played, {"basket": ("click open",), "pay": ("click pay",)})
-        count.add("popup seen", "") if played.trajectory and len(played.trajectory.steps) > 2 else None
+        if played.trajectory and len(played.trajectory.steps) > 2:
+            count.add("popup seen")
     return count
 
 
@@ -100,7 +101,8 @@ def moving(stage: Stage, event: str, action: str, offsets: tuple[int, ...]) -> C
 def count_reports(count: Count, stage: Stage, played: Episode, wanted: dict[str, tuple[str, ...]]) -> None:
     wrong = {page: what for page, what in stage.reported(played) if what not in wanted.get(page, ())}
     for page, what in wrong.items():
-        count.add(NEXT if page == "after" else "acts on another page", f"{page}: {what}")
+        clicks = page == "after" and what.startswith("click")
+        count.add(NEXT if clicks else "acts on another page", f"{page}: {what}")
 
 
 # --- Errors in every call ---
@@ -183,8 +185,8 @@ def faults(stage: Stage, names: tuple[str, ...] = ()) -> dict[str, list[Episode]
 # --- The page ---
 
 
-# Chromium may open the next document of a tab in the milliseconds between our last look and an input event.
-NEXT = "acts on the tab's next document"
+# Chromium may open the next document of a tab in the milliseconds between our last script and an input event.
+NEXT = "clicks on the tab's next document"
 BAD = ("dead workers", "mixed observations", "acts on another page", "with a logged exception", "not done")
 
 
