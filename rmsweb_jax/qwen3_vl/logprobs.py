@@ -84,7 +84,7 @@ def score_tokens(
         return jnp.moveaxis(x.reshape(rows, chunks, chunk, *x.shape[2:]), 1, 0)
 
     parts = [cut(hidden), cut(tokens)]
-    if isinstance(temperature, jax.Array):
-        parts.append(cut(temperature, fill=1))
+    if jnp.ndim(temperature):
+        parts.append(cut(jnp.asarray(temperature), fill=1))
     scored = jax.lax.map(step, (jnp.arange(chunks), tuple(parts)))
     return TokenScores(*(jnp.moveaxis(part, 0, 1).reshape(rows, -1)[:, :length] for part in scored))
