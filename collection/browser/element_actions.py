@@ -27,8 +27,9 @@ _SHOWN_OPTIONS, _MAX_OPTIONS = 60, 1000
 _SUGGESTION_MS = 400
 # Lists that show a part of their options, and sliders with many steps, end in bounded time.
 _MAX_SCROLLS, _SCROLLED_MS, _MAX_STEPS = 60, 50, 100
-# An element that is replaced all the time is clicked between two replacements.
-_TRIES = 4
+# An element that is replaced all the time is clicked between two replacements, also on a busy machine.
+_CLICK_TRIES = 20
+_SLIDE_TRIES = 4
 # What fields without text to type into take, by type.
 _FORMATS = {
     "date": "YYYY-MM-DD",
@@ -50,7 +51,7 @@ def click(browser: Browser, params: Any, context: ActionContext) -> ActionOutcom
 
 def _click(browser: Browser, index: int, times: int = 1, ctrl: bool = False) -> None:
     """Clicks an indexed element, also one that the page replaces by its like all the time."""
-    for left in reversed(range(_TRIES)):
+    for left in reversed(range(_CLICK_TRIES)):
         try:
             with LocatedElement(browser, index) as (element, _target):
                 browser.mouse(_point(browser, element, index), times=times, ctrl=ctrl)
@@ -130,7 +131,7 @@ def _slide(browser: Browser, element: WebElement, params: Any) -> ActionOutcome:
     if not low <= wanted <= high:
         raise ActionError(f"{where} takes numbers from {low:g} to {high:g}")
     browser.script("arguments[0].focus()", element)
-    for attempt in range(_TRIES):  # Pages that are slow to draw may miss a key.
+    for attempt in range(_SLIDE_TRIES):  # Pages that are slow to draw may miss a key.
         if value == wanted:
             break
         if not _press_arrows(browser, element, wanted):
