@@ -102,7 +102,7 @@ def interrupt_main() -> None:
 
 
 def end_at_once(leave: Leave | None = None) -> None:
-    """Makes signals end the process, unless a `StopRequest` notes them, whatever its threads are doing.
+    """Makes signals end the process, unless a `StopRequest` notes them, also while its threads are in C++.
 
     The interpreter's own handler writes to a pipe at once, also while the main thread is in the compiler, and
     a thread reads it. Must be called in the main thread.

@@ -1,4 +1,4 @@
-"""Signals, with real processes: they are noted once, and end a process whatever it is doing."""
+"""Signals, with real processes: they are noted once, and end a process at any moment."""
 
 import signal
 import subprocess

@@ -103,7 +103,7 @@ def pass_difference(
     """Mean difference of pass@k over tasks, of the runs that have a result on both sides.
 
     Run n of a task is kept only if it has a result on both sides, so both sides have as many runs of each
-    task: whatever is missing, the difference of a policy to itself is 0.
+    task: for any missing runs, the difference of a policy to itself is 0.
 
     Args:
       first, second: [T, runs] booleans; row t of both is the same task.
