@@ -123,11 +123,8 @@ def end_at_once(leave: Leave | None = None) -> None:
 
 
 def leave_process(code: int, line: str) -> NoReturn:
-    """Prints an error and ends this process."""
-    try:
-        print_error(line)
-    finally:
-        exit_process(code)
+    """Ends this process; its last line is an error."""
+    exit_process(code, line)
 
 
 def print_error(line: str) -> None:
@@ -136,8 +133,8 @@ def print_error(line: str) -> None:
     os.write(2, f"{_SHOW_CURSOR if os.isatty(2) else ''}error: {line}\n".encode())
 
 
-def exit_process(code: int) -> NoReturn:
-    """Ends this process and its workers from any thread, without an exception."""
+def exit_process(code: int, line: str = "") -> NoReturn:
+    """Ends this process and its workers from any thread, without an exception; its last line is the error."""
     try:
         # In a thread: the reader of the output may have stopped reading.
         cleaning = threading.Thread(target=_clean_up, daemon=True)
@@ -148,6 +145,9 @@ def exit_process(code: int) -> NoReturn:
         # Last, since the main thread may wait for them.
         for worker in workers:
             worker.kill()
+        if line:
+            # At the very end: the main thread still logs what it compiles.
+            print_error(line)
     finally:
         os._exit(code)
 

@@ -71,18 +71,21 @@ COMMANDS = {
 }
 
 
+def forget_flags() -> None:
+    for name in [name for name in flags.FLAGS if name.split(".")[0] in ("config", "workdir", "distributed")]:
+        delattr(flags.FLAGS, name)
+    flags.FLAGS.unparse_flags()
+
+
 @contextlib.contextmanager
 def own_process() -> Iterator[None]:
     """A script defines flags and handles signals, once for its process."""
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    forget_flags()  # Another script that the tests import may define a workdir.
     try:
         yield
     finally:
-        for name in [
-            name for name in flags.FLAGS if name.split(".")[0] in ("config", "workdir", "distributed")
-        ]:
-            delattr(flags.FLAGS, name)
-        flags.FLAGS.unparse_flags()
+        forget_flags()
         interrupt_main()
         for number, handler in handlers.items():
             signal.signal(number, handler)
