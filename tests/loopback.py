@@ -7,6 +7,7 @@ import datetime
 import http.server
 import ipaddress
 import pathlib
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,13 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 class PageHandler(http.server.BaseHTTPRequestHandler):

@@ -1,7 +1,6 @@
 """Training steps and samples give the same numbers on one device, on eight, and on two processes of four."""
 
 import json
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.loopback import free_port
 from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]
@@ -38,12 +38,6 @@ def figures(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
             for process in processes:
                 process.kill()
     return [json.loads(future.result()[0].splitlines()[-1]) for future in waiting]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

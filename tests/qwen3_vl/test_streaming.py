@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,15 @@ import pytest
 from flax import nnx
 from safetensors.numpy import load_file
 
-from experiments.studies.benchmark import random_checkpoint
-from experiments.studies.benchmark.random_checkpoint import write_random_checkpoint
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.lora import LoRAParam
 from rmsweb_jax.qwen3_vl.peft import load_adapters
 from rmsweb_jax.qwen3_vl.tensor_files import TensorFolder
+from tests import random_checkpoint
+from tests.loopback import free_port
 from tests.qwen3_vl.load_and_save import MAX_FILE_BYTES
+from tests.random_checkpoint import write_random_checkpoint
 from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]
@@ -103,25 +103,10 @@ def test_eight_devices_load_and_save(tiny, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_read_their_own_shards_and_one_saves(tiny, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     args = (tiny, tmp_path, "1,2,2", address, 2)
     reports = [finish(process) for process in [start(*args, number, devices=2) for number in (0, 1)]]
     check_saved(tiny, tmp_path)
     for report in reports:
         assert report["devices"] == 4
         assert report["read"] < 0.6 * report["params"]
-
-
-def run_script(*args):
-    command = [sys.executable, "-m", "experiments.studies.benchmark.random_checkpoint", *args]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-
-def test_the_script_writes_a_model_and_knows_its_sizes(tmp_path):
-    assert run_script("--size=tiny", f"--folder={tmp_path}").returncode == 0
-    assert load_model(tmp_path).config == SIZES["tiny"]
-    refused = run_script("--size=3b", f"--folder={tmp_path}")
-    assert refused.returncode == 2
-    assert "3b" in refused.stderr.splitlines()[-1] and "Traceback" not in refused.stderr

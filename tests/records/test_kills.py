@@ -1,4 +1,4 @@
-"""A small version of `make proof-kill`: processes that are really killed."""
+"""Processes that are really killed; `python -m tests.records.kills` kills a hundred times."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json
-from tests.proofs.kill import measure
+from tests.records.kills import measure
 print(json.dumps(measure(kills=12, tasks=10, seed=3)))
 """
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,9 +28,9 @@ from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, Element, ReplayVerdict, Trajectory
 from rmsweb_jax.settings import from_config
-from tests.proofs.result import ROOT
 from tests.trajectories import step
 
+ROOT = Path(__file__).parents[2]
 FLAWLESS = ScriptedTeacher(MistakeConfig())
 # A task in which the mistake can be made good at the next step, and one in which it ends the page's episode.
 MISTAKES = {

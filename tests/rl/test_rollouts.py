@@ -15,8 +15,8 @@ from rmsweb_jax.records.schema import RlPrompt
 from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.server import serving_engine
+from tests.loopback import free_port
 from tests.policies import REPLY, random_messages, save_random_policy
-from tests.proofs.runs import free_port
 from tests.rl.rollouts_together import GROUPS, SAMPLES
 from tests.serve.conftest import serving
 from tests.virtual_devices import device_environment

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from rmsweb_jax.rl.remote.protocols import VLLM, Ask
-from tests.proofs.runs import largest_difference
+from tests.training.runs import largest_difference
 
 CLIENTS = 4
 # Two tokens whose log-probabilities are no further apart may change places by rounding.

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.proofs.runs import ROOT, free_port
+from tests.loopback import free_port
 
+ROOT = Path(__file__).parents[2]
 # What the peers need, which is not in the environment.
 TRANSFORMERS_PACKAGES = Path("build/transformers-serving")
 VLLM_ENVIRONMENT = Path("build/vllm")

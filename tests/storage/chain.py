@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from configs.collect import SMOKE_PAGES
-from tests.proofs.runs import free_port
+from tests.loopback import free_port
 from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]

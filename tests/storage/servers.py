@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rmsweb_jax.processes import ChildProcess
 from rmsweb_jax.storage.objects import bucket_of_process
+from tests.loopback import free_port
 from tests.storage.faulty_proxy import FaultyProxy
 
 _BUCKET = "runs"
@@ -55,12 +56,6 @@ def environment(scheme: str, port: int) -> dict[str, str]:
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
     }
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @contextlib.contextmanager

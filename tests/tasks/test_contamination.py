@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collection.evaluation.benchmarks.base import Benchmark
+from collection.evaluation.contaminated import contamination_report
 from collection.tasks.contamination import (
     SIZE,
     BenchmarkIndex,
@@ -15,7 +17,6 @@ from collection.tasks.contamination import (
     words,
 )
 from rmsweb_jax.errors import UserError
-from tests.proofs.contamination import check, judge
 from tests.tasks.planted import FOUND_KINDS, Definition, made_up_questions, plant
 
 LASAGNA = BenchmarkQuestion(
@@ -129,21 +130,21 @@ def test_thresholds_that_cannot_be_are_refused(change):
         OverlapThresholds(**change)
 
 
-def test_exactly_the_planted_repetitions_are_found():
+def test_exactly_the_planted_repetitions_are_found(tmp_path):
     rng = random.Random(3)
     questions = made_up_questions(150, rng)
     tasks = plant(questions, tasks=2_500, each=60, rng=rng)
-    found, _ = check(tasks, questions)
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("".join(f"{one.task.model_dump_json()}\n" for one in tasks), encoding="utf-8")
+    report = contamination_report(Benchmark(name="all", tasks=(), questions=tuple(questions)), [path])
+    assert report["checked"] and report["training_tasks"] == len(tasks)
+    found = {one["task_id"]: one["test"] for one in report["overlaps"]}
     # By the definition, question for question and without an index.
     definition = Definition(questions)
     truth = {one.task.task_id for one in tasks if definition.meets(one.task)}
     assert found.keys() == truth
     assert {one.task.task_id for one in tasks if one.kind in FOUND_KINDS} <= truth
     assert len(truth) < 1.2 * 60 * len(FOUND_KINDS)
-    kinds = judge(tasks, questions, found)
-    assert kinds[0] == {"kind": "copy", "tasks": 60, "found": 60, "right": 60}
-    assert all(row["found"] == row["right"] for row in kinds)
-    assert all(row["found"] == row["tasks"] for row in kinds if row["kind"] in FOUND_KINDS)
     tests = {kind: {found[one.task.task_id] for one in tasks if one.kind == kind} for kind in FOUND_KINDS}
     assert tests["copy"] == {"exact"} and tests["copy in a longer task"] == {"substring"}
     assert tests["paraphrase"] <= {"jaccard", "containment"} >= tests["same-domain near-copy"]

@@ -15,7 +15,7 @@ import pytest
 
 from rmsweb_jax.training.distributed import differences
 from tests.policies import write_corpus
-from tests.proofs.runs import Run, command
+from tests.training.runs import Run, command
 from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]
