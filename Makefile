@@ -66,13 +66,14 @@ browser-policy: $(VENV)/.demo
 base: $(VENV)/.demo chromium
 	$(BIN)/python -m experiments.studies.tiny_base.run --workdir=runs/base
 
-# All proofs: what each shows, and whether its code has changed since it was measured.
-proofs: $(VENV)/.dev
-	@$(BIN)/python -m tests.proofs.index --list
+# The proofs, and what each measures.
+proofs:
+	@grep -m 1 '^"""' $$(grep -lE '^ +publish\(' tests/proofs/*.py) $$(ls tests/proofs/*/__init__.py) | \
+	  sed -E 's,^tests/proofs/(\w+)(/__init__)?\.py:"*,make proof-\1: ,; s,"*$$,,'
 
-# Measures a proof whose code has changed (FORCE=1: any), and writes docs/results/NAME.json and NAME.md. A proof that
-# is a package prints its pages and writes nothing; MODULES="browser driver" runs only these of its modules.
-proof-%: $(VENV)/.dev
+# Measures a proof, and writes docs/results/NAME.json and NAME.md. A proof that is a package prints its pages and writes
+# nothing; MODULES="browser driver" runs only these of its modules.
+proof-%: $(VENV)/.dev chromium
 	@ls tests/proofs/$(subst -,_,$*).py tests/proofs/$(subst -,_,$*)/__main__.py 2>/dev/null | grep -q . || \
 	  { echo "error: no proof $*: see make proofs" >&2; exit 1; }
 	@$(BIN)/python -m tests.proofs.$(subst -,_,$*) $(MODULES)

@@ -170,7 +170,7 @@ def test_no_import_circles():
         visit(name, ())
 
 
-# It needs openenv, which takes half a gigabyte; `make proof-openenv` has it.
+# It needs openenv, which takes half a gigabyte.
 OPTIONAL = ("collection.gym.openenv_server",)
 
 

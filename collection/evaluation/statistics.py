@@ -1,7 +1,7 @@
 """Estimates and intervals from repeated runs of the same tasks: pass@k, differences, tests.
 
 The unit is the task: its runs share the page and the goal, so treating them as independent would make every
-interval too narrow. `make proof-statistics` simulates how often the intervals contain the truth.
+interval too narrow. docs/results/statistics.md says how often the intervals contain the truth.
 
 scipy and statsmodels are imported in the functions that need them: they take seconds to load, and workers
 that import this module compute nothing.

@@ -1,7 +1,7 @@
 """A fleet's ledger in its parent process, which all workers reach by its address.
 
 Only this process opens the file. Workers that open it themselves wait for each other's locks, and need a disk
-that all of them share (`make proof-ledger`).
+that all of them share.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of the applications' machinery without the applications; `make proof-apps` uses the real ones."""
+"""Tests of the applications' machinery without the applications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our engine and transformers' `generate` on the same random weights: what `proof-sampler` times."""
+"""Our engine and transformers' `generate` on the same random weights: what `make proof-sampler` times."""
 
 from __future__ import annotations
 

@@ -91,7 +91,6 @@ def test_all_pages_are_here() -> None:
     assert len(page_names()) == 130
 
 
-# The others' turn is in `make proof-miniwob`.
 def test_every_eighth_page_can_be_observed_and_acted_on(
     episode: MiniWobEpisode, tmp_path: pathlib.Path
 ) -> None:

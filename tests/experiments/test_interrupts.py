@@ -15,7 +15,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt
 from tests.interrupts import End, Script, compiles, exported, has_rows
 from tests.policies import REPLY, random_messages, write_corpus
-from tests.proofs.runs import command
+from tests.training.runs import command
 
 SFT = {
     "max_length": 256,

@@ -17,7 +17,7 @@ from tests.hostile.storms import STORMS
 from tests.hostile.tricks import TRICKS
 
 BEHAVIOURS: tuple[Behaviour, ...] = (*NETWORK, *LEAKS, *STORMS, *TRICKS, *SECRETS)
-# Left to `make proof-hostile`: each takes long, or goes another way to what an endpoint of the suite shows.
+# Only in `make slow`: each takes long, or goes another way to what an endpoint of the suite shows.
 _LEFT = """
     double-gzip endless-picture slow-headers short-body two-lengths type-unknown rate-limit proxy-auth
     redirect-address redirect-hops csp-report late-location form-action fetch-address beacon-unload
@@ -32,8 +32,8 @@ _LEFT = """
     alert-click nodes deep moves title attributes pdf-broken tags lines chat-marks surrogates controls
     permissions script-agent echo-url echo-places card-field
 """
-PROOF_ONLY = frozenset(_LEFT.split())
-SUITE = tuple(one for one in BEHAVIOURS if one.name not in PROOF_ONLY)
+SLOW = frozenset(_LEFT.split())
+SUITE = tuple(one for one in BEHAVIOURS if one.name not in SLOW)
 FORBIDDEN = "forbidden.test"
 _PAGES = Path(__file__).with_name("pages")
 _MARK = "=== "

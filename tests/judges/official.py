@@ -7,7 +7,6 @@ import io
 import json
 import random
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from PIL import Image, ImageDraw
@@ -182,60 +181,3 @@ _WORDS = {
 
 
 # --- Files of the judges' own programs, written from the evidence of an episode ---
-
-
-def write_native(method: str, shown: dict[str, Any], folder: Path) -> None:
-    """Writes an episode as the judge's own program reads it.
-
-    Args:
-      shown: of `collection.judges.official.evidence.episode`.
-    """
-    folder.mkdir(parents=True)
-    shots = [Path(one["screenshot"]).read_bytes() for one in shown["steps"] if one["screenshot"]]
-    if method == "webvoyager":
-        for number, shot in enumerate(shots):
-            (folder / f"screenshot{number}.png").write_bytes(shot)
-        answer = " ".join(shown["answer"].split()).translate(str.maketrans("[]", "()"))
-        asked = (
-            f"Now given a task: {' '.join(shown['task'].split())}  Please interact with {shown['start']} and"
-        )
-        messages = [
-            {"role": "system", "content": "You browse."},
-            {"role": "user", "content": [{"type": "text", "text": f"{asked} get the answer."}]},
-            {"role": "assistant", "content": f"Thought: done.\n\nAction: ANSWER; [{answer}]"},
-        ]
-        (folder / "interact_messages.json").write_text(json.dumps(messages))
-    elif method == "browser_use":
-        for number, shot in enumerate(shots):
-            (folder / f"{number:03}.png").write_bytes(shot)
-        (folder / "episode.json").write_text(json.dumps({"task": shown["task"], "answer": shown["answer"]}))
-    elif method in ("webjudge", "agenttrek"):
-        acted = [one for one in shown["steps"] if one["action"]]
-        result = {
-            "task": shown["task"],
-            "final_result_response": shown["answer"],
-            "action_history": [one["action"] for one in acted],
-            "thoughts": [one["thought"] for one in acted],
-        }
-        (folder / "result.json").write_text(json.dumps(result))
-        (folder / "trajectory").mkdir()
-        for number, shot in enumerate(shots):
-            (folder / f"trajectory/{number}_full_screenshot.png").write_bytes(shot)
-    else:
-        _write_fara(shown, folder)
-
-
-def _write_fara(shown: dict[str, Any], folder: Path) -> None:
-    names, events, last = [], [], next(one["screenshot"] for one in shown["steps"] if one["screenshot"])
-    for number, one in enumerate(shown["steps"], start=1):
-        last = one["screenshot"] or last
-        names.append(f"screenshot_{number}.png")
-        (folder / names[-1]).write_bytes(Path(last).read_bytes())
-        name = "terminate" if one["done"] else one["name"]
-        arguments = one["arguments"] | {"action": name, "thoughts": one["thought"]}
-        events.append({"source": "WebSurfer", "url": one["url"], "action": name, "arguments": arguments})
-    (folder / "web_surfer.log").write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    answer = {"final_answer": shown["answer"], "screenshots": names, "is_rel_paths": True}
-    (folder / "task_final_answer.json").write_text(json.dumps(answer))
-    task = {"id": shown["id"], "question": shown["task"], "init_url": shown["start"]}
-    (folder / "task.json").write_text(json.dumps(task | {"precomputed_rubric": shown["rubric"]}))

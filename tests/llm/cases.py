@@ -1,4 +1,4 @@
-"""All cases, for the tests and for `make proof-llm`."""
+"""All cases."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 
 `last` kills runs in the middle of the last change of each kind of file, and at one read, and prints as JSON
 the files that differ from an uninterrupted run's. `workers` starts two processes, prints their process ids
-and kills itself when the first tasks are mined. `tests.proofs.mining_kill` kills at many more points.
+and kills itself when the first tasks are mined.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from collection.mining import pipeline, pool
 from rmsweb_jax import progress
 from rmsweb_jax.records import dataset
 from tests.mining.disk_pools import mine_pools_at, outcome
-from tests.proofs.kill import Tell, die, in_child
-from tests.records.crash import Disk, Part, Point
-
-_PARTS: tuple[Part, ...] = ("before", "middle", "after")
+from tests.records.crash import Disk, Point
+from tests.records.kills import Tell, die, in_child
 
 
 def run(tell: Tell, workdir: Path, folder: Path, point: Point | None, readings: int | None) -> None:
@@ -49,35 +47,24 @@ def run(tell: Tell, workdir: Path, folder: Path, point: Point | None, readings: 
 
 
 def last(root: Path, folder: Path) -> dict[str, Any]:
-    return every(root, folder, 0)
-
-
-def every(root: Path, folder: Path, stride: int) -> dict[str, Any]:
-    """Kills runs before, in the middle of and after each `stride`-th change of the disk, and at three reads.
-
-    The first and the last change of each kind of file are among them. A stride of 0 is `last`.
+    """Kills runs in the middle of the last change of each kind of file, and at one read.
 
     Returns:
       Kills by the kind of file that was being written, and the files that differ from an uninterrupted run's.
     """
     (operations, readings), _ = in_child(run, root / "whole", folder, None, None)
     wanted, names = outcome(root / "whole"), _names(root / "whole")
-    points = []
-    for part in _PARTS if stride else ("middle",):
-        phases = [_phase(path) for path, parted in operations if parted or part != "middle"]
-        ends = {phase: at for at, phase in enumerate(phases)}
-        chosen = set(ends.values())
-        if stride:
-            chosen |= {*map(phases.index, ends), *range(0, len(phases), stride)}
-        points += [Point(at, part) for at in sorted(chosen)]
-    reads = (1, 2, readings) if stride else (readings,)
-    moments = [(point, None) for point in points] + [(None, number) for number in reads]
+    parted = [path for path, parted in operations if parted]
+    points = [
+        Point(at, "middle") for at in sorted({_phase(path): at for at, path in enumerate(parted)}.values())
+    ]
+    moments = [(point, None) for point in points] + [(None, readings)]
     kills, different = Counter(), []
     for number, (point, reading) in enumerate(moments):
         workdir = root / f"run-{number}"
         _, code = in_child(run, workdir, folder, point, reading)
-        # An operation that raises, such as the removal of a missing file, has no "after".
-        kills[_place(operations, point)] += bool(code)
+        assert code
+        kills[_phase(parted[point.number]) if point else "reading"] += 1
         in_child(run, workdir, folder, None, None)
         found = outcome(workdir)
         if found != wanted or _names(workdir) != names:
@@ -89,12 +76,6 @@ def every(root: Path, folder: Path, stride: int) -> dict[str, Any]:
 
 def _names(workdir: Path) -> set[str]:
     return {str(path.relative_to(workdir)) for path in workdir.rglob("*")}
-
-
-def _place(operations: list[tuple[str, bool]], point: Point | None) -> str:
-    if point is None:
-        return "reading"
-    return _phase([path for path, parted in operations if parted or point.part != "middle"][point.number])
 
 
 def _phase(path: str) -> str:

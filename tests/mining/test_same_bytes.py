@@ -93,7 +93,7 @@ def test_a_finished_run_is_left_alone(tmp_path):
 
 
 def test_runs_killed_and_run_again_leave_the_same_files(tmp_path):
-    """Kills in the middle of the last change of each kind of file; `proof-mining-kill` has more."""
+    """Kills in the middle of the last change of each kind of file, and at one read."""
     folder = put_pool(tmp_path / "pool", SMALL)
     result = subprocess.run(
         [sys.executable, "-m", "tests.mining.kill_mine", "last", str(tmp_path), str(folder)],

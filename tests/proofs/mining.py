@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from collection.mining.audit import to_audit
@@ -17,8 +17,8 @@ from tests.mining.measured import Measured
 from tests.mining.measured import measure as measure_pair
 from tests.mining.planted import CATEGORIES, Planted, planted_pair, unplanted_pair
 from tests.mining.planted.unplanted import KINDS
-from tests.mining.truth.figures import by_replay, replay_claims, replay_tables
-from tests.proofs.result import Claim, Figures, Proof, filled, main, table
+from tests.mining.truth.figures import by_replay, replay_checks, replay_tables
+from tests.proofs.page import Check, named, publish, table
 
 CASES, HELD_OUT, PAPER_CASES = map(load_cases, ("tuned", "held_out", "paper"))
 # Rules and weights were tuned on seeds below 20.
@@ -30,7 +30,7 @@ _SCORES = ("state", "action", "category", "total", "closure", "violation", "take
 
 @dataclasses.dataclass(frozen=True)
 class MinedPair:
-    """Figures of one generated pair.
+    """dict[str, Any] of one generated pair.
 
     Attributes:
       chance: probability that a random candidate step of the success is the planted one.
@@ -77,11 +77,11 @@ class MinedPair:
         )
 
 
-def measure() -> Figures:
+def measure() -> dict[str, Any]:
     return by_replay() | on_made_up_pairs()
 
 
-def on_made_up_pairs() -> Figures:
+def on_made_up_pairs() -> dict[str, Any]:
     seeds, unplanted_seeds = range(FIRST, FIRST + SEEDS), range(FIRST, FIRST + UNPLANTED_SEEDS * len(KINDS))
     planted = [
         MinedPair.of(measure_pair(planted_pair(category, seed)), seed)
@@ -177,10 +177,7 @@ def _numbers(values: Sequence[int]) -> str:
     return ", ".join(map(str, values)) or "-"
 
 
-# --- Page ---
-
-
-def claims(figures: Figures) -> list[Claim]:
+def checks(figures: dict[str, Any]) -> list[Check]:
     total, labels, paper = figures["planted"][-1], figures["labels"]["all"], figures["paper"]
     found, pairs, false = total["found"], total["pairs"], figures["false"]
     unplanted = figures["unplanted"][-1]["pairs"]
@@ -189,19 +186,19 @@ def claims(figures: Figures) -> list[Claim]:
         f"{right} of {cases} {name.replace('_', ' ')}" for name, (right, cases) in labels.items()
     )
     return [
-        *replay_claims(figures),
-        Claim(
+        *replay_checks(figures),
+        (
             f"at least {MIN_FOUND:.0%} of the planted success steps are found",
             f"{found:,} of {pairs:,}, {found / pairs:.1%}",
             found >= MIN_FOUND * pairs,
         ),
-        Claim("no pair without a divergence is kept", f"{false} of {unplanted}", not false),
-        Claim(
+        ("no pair without a divergence is kept", f"{false} of {unplanted}", not false),
+        (
             f"at least {MIN_LABELS:.0%} of the rule labels are the writer's, in both sets of cases",
             right,
             all(group[0] >= MIN_LABELS * group[1] for group in labels.values()),
         ),
-        Claim(
+        (
             "the paper's contrasts are mined as it describes them",
             f"{agree} of {len(paper)}",
             agree == len(paper),
@@ -209,117 +206,48 @@ def claims(figures: Figures) -> list[Claim]:
     ]
 
 
-def tables(figures: Figures) -> str:
-    values = {**figures, "tolerance": TOLERANCE, "shown": len(figures["listed"])}
-    texts = [filled(text.format(**values)) for text in _TEXTS]
-    planted = [
-        (
-            *(row[name] for name in ("category", "pairs", "mean_steps")),
-            *(f"{row[name]} ({row[name] / row['pairs']:.1%})" for name in ("found", "exact", "labelled")),
-            _counted(row["other_labels"]),
-        )
-        for row in figures["planted"]
+def tables(figures: dict[str, Any]) -> list[str]:
+    labels = {
+        name: {group: f"{right} of {cases}" for group, (right, cases) in counts.items()}
+        for name, counts in figures["labels"].items()
+    }
+    parts = _TEXT.format(**figures, tolerance=TOLERANCE).strip().split("\n\n")
+    return [
+        *("## Against the truth by replay", *replay_tables(figures)),
+        *("## Planted divergences", parts[0], table(figures["planted"])),
+        *("## Pairs without a divergence", parts[1], table(figures["unplanted"])),
+        *("## Misses", parts[2], table(figures["listed"])),
+        *("## Rule labels and the writers' labels", parts[3], table(named(labels, "category"))),
+        table(
+            {"written": name, "by rule (tuned / held out)": found}
+            for name, found in figures["confusion"].items()
+        ),
+        *("## The paper's contrasts", parts[4], table(figures["paper"])),
     ]
-    unplanted = [
-        (row["kind"], row["pairs"], row["kept"], _counted(row["decisions"])) for row in figures["unplanted"]
-    ]
-    counted = ("step found", "pair found", "label right", "other labels")
-    head = ("category", "pairs", "mean success steps", *counted)
-    parts = [
-        *("## Against the truth by replay", replay_tables(figures)),
-        *("## Planted divergences", texts[0], table(head, planted), texts[1]),
-        *("## Pairs without a divergence", texts[2]),
-        table(("kind", "pairs", "kept", "decisions"), unplanted),
-        *("## Misses", texts[3], _misses(figures["listed"])),
-        *("## Rule labels and the writers' labels", texts[4], _labels(figures["labels"])),
-        *(texts[5], _confusion(figures["confusion"])),
-        *("## The paper's contrasts", texts[6], _paper(figures["paper"])),
-    ]
-    return "\n\n".join(parts)
 
 
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.items())
+_TEXT = """\
+Seeds {first_seed} to {last_seed} of each category. *found*: the pair is kept at the planted success step, so
+the RL corpus gets that prompt. *exact*: the localization step, too, is one at which the run is before that
+decision. *labelled*: the rules name the planted failure mode. Of {kept} kept pairs {kept_elsewhere} are kept
+at another step and would be wrong prompts; a random candidate step is the planted one in {chance:.0%} of the
+pairs. {mislabelled} pairs have another label than planted; in {mislabelled_and_found} of them the step is
+found nevertheless. Of {runtime_kept} kept pairs with the label `runtime_evaluation`, {runtime_trusted} pass
+the stricter gate that balancing has for it.
 
-
-def _misses(listed: Sequence[Mapping[str, str]]) -> str:
-    head = ("pair", "decision", "label", "chosen", "planted", *_SCORES)
-    return table(head, [tuple(one.values()) for one in listed]) if listed else "None."
-
-
-def _labels(labels: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
-    rows = [
-        (name, *(f"{right} of {cases} ({right / cases:.0%})" for right, cases in groups.values()))
-        for name, groups in labels.items()
-    ]
-    return table(("category", "tuned", "held out"), rows)
-
-
-def _confusion(guesses: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
-    rows = [
-        (
-            f"{number} {name}",
-            *(f"{counts[other][0]}+{counts[other][1]}" if other in counts else "" for other in guesses),
-        )
-        for number, (name, counts) in enumerate(guesses.items(), start=1)
-    ]
-    return table(("", *map(str, range(1, len(guesses) + 1))), rows)
-
-
-def _paper(cases: Sequence[Mapping[str, Any]]) -> str:
-    rows = [
-        (
-            *(one[name] for name in ("contrast", "failure_mode", "label")),
-            *(_numbers(one[name]) for name in ("paper_steps", "steps")),
-            *(f"{one[name]:.2f}" for name in ("paper_total", "total", "state", "action", "category")),
-            "yes" if one["agrees"] else "NO",
-        )
-        for one in cases
-    ]
-    steps = ("paper's steps", "chosen steps", "paper's S_total")
-    scores = ("S_total", "S_state", "S_action", "S_category")
-    return table(("contrast", "failure mode", "label", *steps, *scores, "agrees"), rows)
-
-
-_TEXTS = (
-    """\
-Seeds {first_seed} to {last_seed} of each category. *Step found*: the pair is kept at the planted success
-step, so the RL corpus gets that prompt. *Pair found*: the localization step, too, is one at which the run is
-before that decision. *Label right*: the rules name the planted failure mode. *Other labels*: the three most
-common.
-""",
-    """\
-Of {kept} kept pairs {kept_elsewhere} are kept at another step and would be wrong prompts. A random candidate
-step of the success is the planted one in {chance:.0%} of the pairs.
-
-Labels are less accurate than steps: {mislabelled} pairs have another label than planted. The label is a soft
-prior, so in {mislabelled_and_found} of them the step is found nevertheless, but labels decide how the corpus
-is balanced. Balancing is not measured here. It is stricter about runtime failures: of {runtime_kept} kept
-pairs with the label `runtime_evaluation`, {runtime_trusted} pass its gate.
-""",
-    """\
 Seeds {first_seed} to {last_unplanted_seed}, kinds in turns. The second run failed or was longer without a
-decision at an aligned state: the judge decided differently on the same actions; the runs differ only in
-looking around, searching or spelling; the browser was on another page; the record lacks its pages. None
-should be kept.
-""",
-    """\
+decision at an aligned state. None should be kept.
+
 Planted steps missed: {missed}. Unplanted pairs kept: {false}. Steps found with another localization step:
-{other_side}. Listed in that order: {shown}. The decision is `kept` or the gate that no candidate passed.
-Steps count from 1; *planted* is the success step and all acceptable localization steps.
-""",
-    """\
+{other_side}. In that order, at most 40. The decision is `kept` or the gate that no candidate passed. Steps
+count from 1; *planted* is the success step and all acceptable localization steps.
+
 The first guess of the rules on the {tuned_cases} cases they were tuned on, and on {held_out_cases} held-out
 cases.
-""",
-    """\
-Rows: the writer's label; columns: the rules' label, by number. Cells: tuned + held-out cases.
-""",
-    """\
+
 RMSWeb describes four mined pairs in a line each. Their pages and the steps around them are this project's, so
 S_total may differ by up to {tolerance}.
-""",
-)
+"""
 ABOUT = """\
 The runs in the first part are real ones, on MiniWoB++. **The pairs in all others are made up.** Planted and
 unplanted pairs are generated (`tests/mining/planted`: two walks over a small made-up site, filled with
@@ -333,7 +261,8 @@ on the {held_out_cases} held-out cases. Seeds from {first_seed} on are new pairs
 
 Labels are the rules' (no model is called); each pair is mined separately, with the recipe's gates.
 """
-PROOF = Proof("Failure-mode mining on pairs with known divergences", ABOUT, measure, claims, tables)
 
 if __name__ == "__main__":
-    main(PROOF)
+    found = measure()
+    title = "Failure-mode mining on pairs with known divergences"
+    publish("mining", title, ABOUT.format(**found), found, checks(found), *tables(found))

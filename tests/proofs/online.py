@@ -18,27 +18,13 @@ import numpy as np
 from collection.evaluation.statistics import crossed_bootstrap
 from configs.collect import PAGES
 from configs.rl import ONLINE_PAGES
-from experiments.demo import stages
 from experiments.stages import Chain, Stage, run_stages
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
-from tests.proofs.async_rl import DEMO
+from tests.proofs.online_cpu import CpuSeconds
 from tests.proofs.online_judge import measure_judge
 from tests.proofs.online_kills import measure_kills
-from tests.proofs.online_pod import (
-    BROWSERS,
-    CHIP,
-    CHIPS_OF_POD,
-    EPISODES,
-    GROUPS,
-    PROMPT,
-    RESPONSE,
-    TURNS,
-    CpuSeconds,
-    pod,
-)
-from tests.proofs.result import RESULTS, Claim, Figures, Proof, main, table
-from tests.proofs.roofline import _factors
+from tests.proofs.page import DEMO, RESULTS, Check, demo_run, named, publish, table
 
 ROOT = Path("runs/proofs/online")
 KEPT = RESULTS / "online"
@@ -64,12 +50,6 @@ FIRST_SEED = 16
 DATA = ROOT / "offline"
 FAULTY_SEEDS = (1,)
 GOAL = 10.0
-
-
-def policy_stages() -> list[Stage]:
-    """The demo's stages up to mining."""
-    names = ("collect", "sft_corpus", "sft", "collect_policy", "mine")
-    return [stage for stage in stages("demo", DEMO) if stage.name in names]
 
 
 def offline_data() -> tuple[Stage, ...]:
@@ -151,10 +131,11 @@ def _collected() -> int:
     return sum(report["trajectories"] for report in reports)
 
 
-def measure() -> Figures:
+def measure() -> dict[str, Any]:
     todo = chains()
-    before = [Chain("demo", tuple(policy_stages()))] if todo else []
-    for chain in [*before, *todo]:
+    if todo:
+        demo_run()
+    for chain in todo:
         cpu = dict[str, float]()
         with CpuSeconds() as spent, contextlib.closing(run_stages([chain], DEMO / ".jax_cache")) as ends:
             for end in ends:
@@ -165,8 +146,7 @@ def measure() -> Figures:
                 print(
                     end.stage.name, "was done" if end.seconds is None else f"{end.seconds:.0f} s", flush=True
                 )
-        if chain.name != "demo":
-            keep(chain.name, cpu)
+        keep(chain.name, cpu)
     for name, measured in (("kills", measure_kills), ("judge", measure_judge)):
         if not (KEPT / f"{name}.json").exists():
             with tempfile.TemporaryDirectory(prefix="rmsweb-jax-online-") as folder:
@@ -175,8 +155,8 @@ def measure() -> Figures:
     return figures()
 
 
-def figures() -> Figures:
-    """Figures of all runs that are kept."""
+def figures() -> dict[str, Any]:
+    """dict[str, Any] of all runs that are kept."""
     sft = _kept("sft")
     tasks = sorted(sft["solved"])
     played = [task for task in tasks if task.split("/")[1] in PLAYED]
@@ -196,7 +176,7 @@ def figures() -> Figures:
         return np.asarray([run["solved"][name] for name in names])
 
     kills = _kept("kills")
-    found: Figures = {"lost": kills["lost"], "doubled": kills["doubled"], "kills": kills}
+    found: dict[str, Any] = {"lost": kills["lost"], "doubled": kills["doubled"], "kills": kills}
     found |= {
         "judge": _kept("judge"),
         "seeds": both,
@@ -229,8 +209,6 @@ def figures() -> Figures:
     kinds = sorted({kind for run in counted for kind in run["cpu"]})
     found["cpu"] = {kind: float(np.mean([run["cpu"].get(kind, 0.0) for run in counted])) for kind in kinds}
     found["cpu_seconds"] = float(np.mean([run["seconds"] for run in counted])) if counted else 0.0
-    roofline = json.loads((RESULTS / "roofline.json").read_bytes())["figures"]
-    found["pod"] = list(pod(*_factors(roofline)))
     found["clean_rewards"] = [float(np.mean(run["curve"])) for run in runs["online"].values()]
     found["faulty"] = {
         arm: {
@@ -261,11 +239,7 @@ def _curve(runs: Sequence[dict[str, Any]]) -> list[list[float]]:
     return np.stack([curves.mean(0), curves.min(0), curves.max(0)], 1).round(3).tolist()
 
 
-def _between(mean: float, low: float, high: float) -> str:
-    return f"{mean:.2f}" if low == high else f"{mean:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _noise(figures: Figures) -> tuple[float, float] | None:
+def _noise(figures: dict[str, Any]) -> tuple[float, float] | None:
     """The mean training rewards between which a clean run lies: two standard deviations of its seeds."""
     rewards = np.asarray(figures["clean_rewards"])
     if len(rewards) < 2:
@@ -283,51 +257,51 @@ def _points(one: dict[str, float], sign: bool = False) -> str:
     return f"{one['mean']:{form}} ({one['low']:{form}} to {one['high']:{form}})"
 
 
-def claims(figures: Figures) -> list[Claim]:
+def checks(figures: dict[str, Any]) -> list[Check]:
     kills, judge = figures["kills"], figures["judge"]
     gain, over = figures["online_minus_sft"], figures["online_minus_offline"]
     return [
-        Claim(
+        (
             f"held-out seeds: online is at least {figures['goal']:g} points over SFT",
             _points(gain, True),
             gain["mean"] >= figures["goal"],
         ),
-        Claim(
+        (
             "held-out seeds: the interval of the gain over SFT is above 0",
             _points(gain, True),
             gain["low"] > 0,
         ),
-        Claim(
+        (
             f"held-out seeds: online is at least {figures['goal']:g} points over offline Salvage-DS",
             _points(over, True),
             over["mean"] >= figures["goal"],
         ),
-        Claim(
+        (
             "pages that were not played: online is not below SFT",
             _points(figures["held_pages_online_minus_sft"], True),
             figures["held_pages_online_minus_sft"]["high"] >= 0,
         ),
-        Claim(
+        (
             f"{sum(kills['kills'].values())} kills of a run: episodes lost, counted twice, different",
             f"{kills['lost']}, {kills['doubled']}, {kills['different']} of {kills['episodes']}",
             not (kills["lost"] or kills["doubled"] or kills["different"]),
         ),
-        Claim(
+        (
             "the killed run has the same rewards and, bit for bit, the same weights",
             f"{'equal' if kills['weights_equal'] and kills['rewards_equal'] else 'different'}, after "
             f"{kills['optimizer_steps']:.0f} optimizer steps; log-probabilities of tokens "
             f"{kills['log_probs_apart']:.1e} apart, with other neighbours in a batch",
             kills["weights_equal"] and kills["rewards_equal"],
         ),
-        Claim("no process is left", str(kills["processes_left"]), not kills["processes_left"]),
-        Claim(
+        ("no process is left", str(kills["processes_left"]), not kills["processes_left"]),
+        (
             "trainings that were planned are there",
             f"{len(figures['seeds'])} of {figures['planned']} seeds, "
             f"{len(figures['faulty'])} of {len(FAULTY)} with faults",
             len(figures["seeds"]) == figures["planned"] and len(figures["faulty"]) == len(FAULTY),
         ),
         *_faulty_claims(figures),
-        Claim(
+        (
             "a judge that is silent at every second call: episodes without a verdict are masked, no others",
             f"{judge['ended'] - judge['judged']} of {judge['ended']} that ended have no verdict, "
             f"{judge['masked']} masked, {judge['scored']} of {judge['episodes']} with a reward",
@@ -336,114 +310,69 @@ def claims(figures: Figures) -> list[Claim]:
     ]
 
 
-def _faulty_claims(figures: Figures) -> Iterator[Claim]:
+def _faulty_claims(figures: dict[str, Any]) -> Iterator[Check]:
     noise = _noise(figures)
     clean = f"{noise[0]:.3f} to {noise[1]:.3f}" if noise else f"{figures['clean_rewards'][0]:.3f}, one seed"
     rewards = {arm: one["reward"] for arm, one in figures["faulty"].items()}
     if "sabotaged" in rewards:
-        yield Claim(
+        yield (
             "half of all episodes sabotaged: the mean training reward is within the noise of clean seeds",
             f"{rewards['sabotaged']:.3f}; clean {clean}",
             noise[0] <= rewards["sabotaged"] <= noise[1] if noise else None,
         )
     if "unmasked" in rewards:
-        yield Claim(
+        yield (
             "faults taken for failures: the mean training reward is below that of clean seeds",
             f"{rewards['unmasked']:.3f}; clean {clean}",
             rewards["unmasked"] < noise[0] if noise else None,
         )
 
 
-def tables(figures: Figures) -> str:
-    rows = [("SFT", _points(figures["sft"]), "", _points(figures["held_pages_sft"]), "")]
-    for arm in ARMS:
-        cells = []
-        for where in ("", "held_pages_"):
-            cells += [_points(figures[where + arm]), _points(figures[f"{where}{arm}_minus_sft"], True)]
-        rows.append((arm, *cells))
+def tables(figures: dict[str, Any]) -> list[str]:
+    solved = {
+        name: {
+            "played pages, %": _points(figures[name]),
+            "minus SFT": _points(figures[f"{name}_minus_sft"], True) if name in ARMS else "",
+            "other pages, %": _points(figures[f"held_pages_{name}"]),
+            "minus SFT there": _points(figures[f"held_pages_{name}_minus_sft"], True) if name in ARMS else "",
+        }
+        for name in ("sft", *ARMS)
+    }
     minus = [_points(figures[f"{where}online_minus_offline"], True) for where in ("", "held_pages_")]
-    rows.append(("online minus offline", "", minus[0], "", minus[1]))
-    work = [
-        (
-            arm,
-            *(f"{figures[f'{arm}_work'][name]:,.0f}" for name in ("tokens", "episodes", "masked", "steps")),
-            f"{figures[f'{arm}_work']['seconds']:,.0f}",
-            f"{1 - figures[f'{arm}_work']['seconds_update'] / figures[f'{arm}_work']['seconds']:.0%}",
+    pages = {
+        page if page in PLAYED else f"{page} (not played)": dict[str, Any](
+            zip(("SFT", *ARMS), values, strict=True)
         )
-        for arm in ARMS
-    ]
-    pages = [
-        (page if page in PLAYED else f"{page} (not played)", *(f"{value:.0f}" for value in values))
         for page, values in figures["pages"].items()
-    ]
+    }
+    work = {arm: figures[f"{arm}_work"] for arm in ARMS}
+    names = ("reward", "episodes", "masked", "steps")
+    faulty = {
+        arm: {"played pages, %": _points(one["pass"])} | {name: one[name] for name in names}
+        for arm, one in figures["faulty"].items()
+    }
     curves = {arm: figures[f"{arm}_curve"] for arm in ARMS}
     curves |= {arm: one["curve"] for arm, one in figures["faulty"].items()}
-    rewards = [(arm, *(_between(*point) for point in curve)) for arm, curve in curves.items()]
-    return "\n\n".join(
-        (
-            table(
-                ("policy", "played pages, %", "minus SFT", "other pages, %", "minus SFT"),
-                rows,
-            ),
-            "Percentages solved by page.",
-            table(("page", "SFT", *ARMS), pages),
-            "Work of a training, in the mean: tokens that were sampled, episodes with a reward and without, "
-            "optimizer steps, seconds of sampling and updating, and the share in which the trainer waits.",
-            table(("arm", "tokens", "episodes", "masked", "steps", "seconds", "waits"), work),
-            *_faulty(figures),
-            _throughput(figures),
-            "Mean training reward by iteration, lowest and highest seed: of episodes online, of replies to "
-            f"mined prompts offline (there at {ITERATIONS} of {OFFLINE_ITERATIONS} iterations).",
-            table(("arm", *map(str, range(1, ITERATIONS + 1))), rewards),
-        )
-    )
-
-
-def _faulty(figures: Figures) -> Iterator[str]:
-    rows = [
-        (arm, _points(one["pass"]), *(f"{one[name]:,.0f}" for name in ("episodes", "masked", "steps")))
-        for arm, one in figures["faulty"].items()
+    rewards = {
+        arm: {f"{at}": curve[at - 1] for at in range(1, ITERATIONS + 1)} for arm, curve in curves.items()
+    }
+    spent = [{"processes": kind, "seconds of processor": seconds} for kind, seconds in figures["cpu"].items()]
+    return [
+        table(named(solved, "policy")),
+        f"Online minus offline: {minus[0]} on played pages, {minus[1]} on the others.",
+        "Percentages solved by page.",
+        table(named(pages, "page")),
+        "Work of a training, in the mean: tokens that were sampled, episodes with a reward and without, "
+        "optimizer steps, seconds of sampling and updating, and those of updating alone.",
+        table(named(work, "arm")),
+        "With half of the episodes sabotaged, of one seed.",
+        table(named(faulty, "arm")),
+        f"Online, on two cores, {figures['cpu_seconds']:,.0f} s of sampling and updating take:",
+        table(spent),
+        "Mean training reward by iteration, lowest and highest seed: of episodes online, of replies to mined "
+        f"prompts offline (there at {ITERATIONS} of {OFFLINE_ITERATIONS} iterations).",
+        table(named(rewards, "arm")),
     ]
-    if rows:
-        yield (
-            "With half of the episodes sabotaged, of one seed: held-out pass@1, episodes with a reward and "
-            "without, and optimizer steps."
-        )
-        yield table(("arm", "played pages, %", "episodes", "masked", "steps"), rows)
-
-
-def _throughput(figures: Figures) -> str:
-    work, cpu = figures["online_work"], figures["cpu"]
-    all_cpu = sum(cpu.values())
-    busy = f"{all_cpu / (2 * figures['cpu_seconds']):.0%}" if cpu else "not measured"
-    spent = [(kind, f"{seconds:,.0f}", f"{seconds / all_cpu:.0%}") for kind, seconds in cpu.items()]
-    rows = [
-        (
-            row["pages"],
-            row["chips"],
-            *(f"{row[name]:,.0f}" for name in ("turn_s", "playing_s", "update_s")),
-            f"{row['waits']:.0%}",
-            f"{row['episodes_per_hour']:,.0f}",
-        )
-        for row in figures["pod"]
-    ]
-    head = ("pages", "chips are", "turn s", "playing s", "updating s", "waits", "episodes an hour")
-    return "\n\n".join(
-        (
-            "## Throughput",
-            f"Online, on two cores: {3600 * work['episodes'] / work['seconds']:,.0f} episodes an hour. Share "
-            f"of the time in which the processors are busy: {busy}.",
-            *([table(("processes", "seconds of processor", "share"), spent)] if cpu else ()),
-            f"A model of the 8B policy on {CHIPS_OF_POD} chips {CHIP} with {BROWSERS} browsers, which serve "
-            f"and train by turns: {GROUPS} groups of {EPISODES} episodes, {TURNS} turns each, prompts of "
-            f"{PROMPT:,} tokens and replies of {RESPONSE}; half of the groups are trained on. Chips reach "
-            "the least (slow) and the largest (fast) share of their limits that public runs reach "
-            "([roofline](roofline.md)). A browser takes 0.15 s for a turn at an application, as in "
-            "[collector_speed](collector_speed.md), and 4 s (an assumption) at a live site. All browsers are "
-            "in step: nothing overlaps.",
-            table(head, rows),
-        )
-    )
 
 
 ABOUT = f"""\
@@ -477,15 +406,8 @@ and started again by the same command; its episodes, rewards and weights are com
 The proof keeps each training in docs/results/online and does not repeat it. The date below is that of the
 last measurement.
 """
-PROOF = Proof(
-    "Online and offline reinforcement learning",
-    ABOUT,
-    measure,
-    claims,
-    tables,
-    packages=("jax",),
-    browser=True,
-)
 
 if __name__ == "__main__":
-    main(PROOF)
+    found = measure()
+    title = "Online and offline reinforcement learning"
+    publish("online", title, ABOUT, found, checks(found), *tables(found))

@@ -15,7 +15,7 @@ from rmsweb_jax.actions.schema import ACTIONS
 from tests.actions.replies import typed
 from tests.actions.reward_cases import CASES
 from tests.actions.reward_text_cases import TEXT_CASES
-from tests.proofs.result import Claim, Figures, Proof, main, table
+from tests.proofs.page import Check, publish, table
 
 GOAL = 20_000
 GROUP, ROUNDS = 8, 9
@@ -33,7 +33,7 @@ MIX = "every action type alike"
 Work = Sequence[tuple[str, str]]
 
 
-def measure(round_seconds: float = ROUND_SECONDS) -> Figures:
+def measure(round_seconds: float = ROUND_SECONDS) -> dict[str, Any]:
     by_type = cases_by_type()
     mix = mixed(by_type)
     pairs = [(_reply(typed(2, text)), _reply(typed(2, target))) for text, target, _, _ in TEXT_CASES]
@@ -119,29 +119,16 @@ def _joined(replies: Iterable[str]) -> str:
     return _reply(*(action for text in replies for action in json.loads(text)["action"]))
 
 
-def claims(figures: Figures) -> list[Claim]:
+def checks(figures: dict[str, Any]) -> list[Check]:
     (mix,) = (row for row in figures["mixtures"] if row["responses"] == MIX)
     rate = mix["cold_per_second"]
     return [
-        Claim(
+        (
             f"one core scores {GOAL:,} single actions a second, without cached targets",
             f"{rate:,} a second",
             rate >= GOAL,
         )
     ]
-
-
-def tables(figures: Figures) -> str:
-    head = ("responses", "cases", "cold /s", "wall /s", "group /s", "wall /s")
-    names = ("cold_per_second", "cold_per_wall_second", "group_per_second", "group_per_wall_second")
-    parts = []
-    for title, rows in (("", "mixtures"), ("## By the target's action type", "by_type")):
-        cells = [
-            (row["responses"], row["cases"], *(f"{row[name]:,}" if name in row else "" for name in names))
-            for row in figures[rows]
-        ]
-        parts += [*([title] if title else []), table(head, cells)]
-    return "\n\n".join(parts)
 
 
 ABOUT = """\
@@ -156,9 +143,8 @@ The responses are {edge_cases} hand-written edge cases over all {action_types} a
 (`tests/actions/reward_cases.py`) and as many exact ones, and {text_cases} pairs of texts
 (`tests/actions/reward_text_cases.py`).
 """
-PROOF = Proof(
-    "The reward's speed", ABOUT, measure, claims, tables, packages=("pydantic", "rapidfuzz", "ada-url")
-)
 
 if __name__ == "__main__":
-    main(PROOF)
+    found = measure()
+    parts = (table(found["mixtures"]), "## By the target's action type", table(found["by_type"]))
+    publish("reward", "The reward's speed", ABOUT.format(**found), found, checks(found), *parts)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
+import os
 import random
 import re
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,18 +27,8 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, RlPrompt
 from rmsweb_jax.training.metrics import GROUPS_FILE, METRICS_FILE, REPLIES_FILE
 from tests.policies import random_messages
-from tests.proofs.result import Figures, Proof, main
-from tests.proofs.runs import (
-    Check,
-    Run,
-    bit_exact,
-    claims,
-    command,
-    furthest_weight,
-    largest_difference,
-    measured,
-    untimed,
-)
+from tests.proofs.page import Check, publish
+from tests.training.runs import Run, command, furthest_weight, largest_difference, untimed
 
 ITERATIONS, CHECKPOINT_EVERY, KILLS, SEED = 12, 3, 4, 5
 PROMPTS, GROUPS, SAMPLES = 40, 4, 4
@@ -161,7 +154,7 @@ def two_processes(run: Run, straight: Run, few: list[str]) -> list[Check]:
     boards = len(list((run.workdir / "tensorboard").iterdir()))
     steps = run.column("step") == list(range(1, SHARDED + 1))
     written = f"{boards} TensorBoard files of 2 starts; a row an iteration: {'yes' if steps else 'NO'}"
-    return [with_codes(check, codes), Check("only the first process writes", written, boards == 2 and steps)]
+    return [with_codes(check, codes), ("only the first process writes", written, boards == 2 and steps)]
 
 
 def what_happened(run: Run) -> Check:
@@ -175,11 +168,10 @@ def what_happened(run: Run) -> Check:
     words = (
         f"{len(groups)} groups sampled ({', '.join(f'{fates[fate]} {fate}' for fate in sorted(fates))}); "
         f"{sums['accepted']} trained on and {sums['salvaged']} salvaged; {batches} generation batches an "
-        f"iteration, too few in {sums['exhausted']}"
+        f"iteration, too few in {sums['exhausted']}; {exact} exact responses"
     )
     holds = run.logged() == ITERATIONS and len(fates) == 4 and all(sums.values()) and len(batches) > 1
-    values = {"groups": len(groups), "fates": dict(fates), "exact_responses": exact, **sums}
-    return Check("an uninterrupted run uses all parts of the loop", words, holds, values)
+    return "an uninterrupted run uses all parts of the loop", words, holds
 
 
 def as_before(straight: Run) -> Check:
@@ -204,12 +196,11 @@ def as_before(straight: Run) -> Check:
         f"{'the same' if same else 'OTHER'} {len(drawn)} responses; largest difference of "
         f"{', '.join(before['metrics'])}: {apart:.1e}"
     )
-    return Check(
+    return (
         f"{SHARDED} iterations of the loop before the engine ({before['commit']}), adapters beside the "
         f"weights: same responses, metrics within {TOLERANCE:g}",
         words,
         same and apart <= TOLERANCE,
-        {"difference": apart},
     )
 
 
@@ -220,8 +211,9 @@ def places(steps: list[int], files: list[str]) -> str:
 
 
 def with_codes(check: Check, codes: list[int]) -> Check:
-    holds = check.holds and all(code == StoppedError.exit_code for code in codes)
-    return dataclasses.replace(check, measured=f"exit codes {codes}; {check.measured}", holds=holds)
+    claim, words, holds = check
+    stopped = all(code == StoppedError.exit_code for code in codes)
+    return claim, f"exit codes {codes}; {words}", bool(holds) and stopped
 
 
 def same_bits(claim: str, straight: Run, run: Run) -> Check:
@@ -234,7 +226,10 @@ def same_bits(claim: str, straight: Run, run: Run) -> Check:
         {**each.digests(ITERATIONS), "export": folder_digest(each.workdir / "export")}
         for each in (straight, run)
     )
-    return bit_exact(claim, same | {name: one[name] == other[name] for name in one}, other)
+    same |= {name: one[name] == other[name] for name in one}
+    different = [name for name, equal in same.items() if not equal]
+    words = f"DIFFERENT: {', '.join(different)}" if different else f"{', '.join(same)} equal"
+    return f"{claim}: bit-exact", words, not different
 
 
 def kept_values(run: Run) -> dict[str, Any]:
@@ -276,12 +271,8 @@ def same_within(claim: str, straight: Run, run: Run) -> Check:
         f"{len(ours) - len(flipped)} of {len(ours)} responses the same, {len(theirs)} drawn{first}; largest "
         f"difference of a loss {loss:.1e} (losses up to {size:.1e}), of an adapter weight {weight:.1e}"
     )
-    same = ours == theirs
-    within = max(loss, weight) <= TOLERANCE
-    values = {"other_responses": len(flipped), "loss_difference": loss, "weight_difference": weight}
-    return Check(
-        f"{claim}: same responses, losses and weights within {TOLERANCE:g}", words, same and within, values
-    )
+    holds = ours == theirs and max(loss, weight) <= TOLERANCE
+    return f"{claim}: same responses, losses and weights within {TOLERANCE:g}", words, holds
 
 
 def responses(run: Run) -> dict[tuple[int, str, int], str]:
@@ -292,11 +283,6 @@ def responses(run: Run) -> dict[tuple[int, str, int], str]:
         if group["step"] <= SHARDED
         for number, reply in enumerate(group["responses"])
     }
-
-
-def measure() -> Figures:
-    sizes = {"prompts": PROMPTS, "iterations": ITERATIONS, "groups": GROUPS, "samples": SAMPLES}
-    return {**sizes, "checkpoint_every": CHECKPOINT_EVERY} | measured(prove)
 
 
 ABOUT = """\
@@ -311,7 +297,13 @@ its update) or its metrics are (while it saves or samples the next), and started
 The policy is the tiny base with every key and value head held twice, which computes the same: three heads
 do not divide over `tensor` = 2.
 """
-PROOF = Proof("Exact resume of reinforcement learning", ABOUT, measure, claims, packages=("jax",))
 
 if __name__ == "__main__":
-    main(PROOF)
+    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax warns of what its own checkpoints lack.
+    with tempfile.TemporaryDirectory(prefix="rmsweb-jax-resume-") as name:
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{name}/cache")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+        found = prove(Path(name))
+    sizes = {"prompts": PROMPTS, "iterations": ITERATIONS, "groups": GROUPS, "samples": SAMPLES}
+    figures = {**sizes, "checkpoint_every": CHECKPOINT_EVERY, "checks": found}
+    publish("rl_resume", "Exact resume of reinforcement learning", ABOUT.format(**figures), figures, found)

@@ -12,9 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.studies.benchmark.side import others_seconds
 from rmsweb_jax.qwen3_vl.backends import choose_attention
-from tests.proofs.result import Claim, Figures, Proof, demo_run, main, table
+from tests.proofs.page import Check, demo_run, named, others_seconds, publish, table
 from tests.rl.attention_speed import attention_seconds
 from tests.rl.row_fill import corpora, demo_corpus, fill, sft_padding
 from tests.rl.row_layouts import (
@@ -46,7 +45,7 @@ LEAST_TIME = {(12_000, 1_024): 3.0, (1_000, 1_024): 1.0}
 IDLE = 0.2
 
 
-def measure() -> Figures:
+def measure() -> dict[str, Any]:
     known = {
         **corpora(),
         "prompts that the demo mined, with its settings": demo_corpus(demo_run() / "mine/prompts"),
@@ -113,10 +112,10 @@ def compare(policy: Policy, prompt: int, response: int) -> dict[str, Any]:
     return cell
 
 
-def claims(figures: Figures) -> list[Claim]:
+def checks(figures: dict[str, Any]) -> list[Check]:
     packed, chips, tensor = figures["fill"], *ADVISED
     found = [
-        Claim(
+        (
             f"at {rows} row shards at least {least:.0%} of the executed operations are useful",
             f"{packed[str(rows)]['useful']:.1%}",
             packed[str(rows)]["useful"] >= least,
@@ -125,7 +124,7 @@ def claims(figures: Figures) -> list[Claim]:
     ]
     advised = packed[str(chips // tensor)]
     found.append(
-        Claim(
+        (
             f"on {chips} chips with tensor={tensor} at least {LEAST_ADVISED:.0%}",
             f"{advised['useful']:.1%}",
             advised["useful"] >= LEAST_ADVISED,
@@ -133,14 +132,14 @@ def claims(figures: Figures) -> list[Claim]:
     )
     fewest = min(packed[str(rows)]["advantage"] for rows in LEAST_FILL)
     found.append(
-        Claim(
+        (
             f"eight rows, packed as well, execute at least {LEAST_ADVANTAGE:g} times as many up to 16 shards",
             f"{fewest:.2f} times",
             fewest >= LEAST_ADVANTAGE,
         )
     )
     found.append(
-        Claim(
+        (
             f"SFT pads at most {MOST_SFT_PADDING:.0%} at {SFT_SAMPLES} samples on {SFT_ROWS} row shards",
             f"{figures['sft_padding']:.1%}",
             figures["sft_padding"] <= MOST_SFT_PADDING,
@@ -151,7 +150,7 @@ def claims(figures: Figures) -> list[Claim]:
     for (prompt, response), least in LEAST_TIME.items():
         ratio = figures["wall"][f"{prompt}x{response}"]
         found.append(
-            Claim(
+            (
                 f"with a prompt of {prompt:,} and responses of {response:,} tokens eight rows take at least "
                 f"{least:g} times the time",
                 f"{ratio:.2f} times{busy}",
@@ -160,7 +159,7 @@ def claims(figures: Figures) -> list[Claim]:
         )
     apart = max(cell["gradients_apart"] for cell in figures["cells"])
     found.append(
-        Claim(
+        (
             f"gradients and losses of both layouts agree within {figures['tolerance']:g}",
             f"at most {apart:.1e} apart",
             apart <= figures["tolerance"],
@@ -169,47 +168,16 @@ def claims(figures: Figures) -> list[Claim]:
     return found
 
 
-def tables(figures: Figures) -> str:
-    parts = []
-    names = ("useful", "bound", "padding", "advantage", "row_tokens", "micro_batches")
-    for corpus, packed in figures["corpora"].items():
-        rows = [
-            (
-                shards,
-                *(f"{cell[name]:.1%}" for name in names[:3]),
-                f"{cell['advantage']:.2f}",
-                f"{cell['row_tokens']:,}",
-                f"{cell['micro_batches']:g}",
-            )
-            for shards, cell in packed.items()
-        ]
-        head = (
-            "row shards",
-            "useful",
-            "bound",
-            "padding",
-            "eight rows / ours",
-            "tokens a row",
-            "micro-batches",
-        )
-        parts.append(f"{corpus[0].upper()}{corpus[1:]}:\n\n{table(head, rows)}")
-    rows = [
-        (
-            *(f"{cell[name]:,}" for name in ("prompt", "response", "shared_tokens", "eight_rows_tokens")),
-            f"{cell['eight_rows_tokens'] / cell['shared_tokens']:.2f}",
-            *(f"{cell[name]:.3g}" for name in ("shared_seconds", "eight_rows_seconds")),
-            *(cell["rows_per_micro_batch"], f"{cell['time_ratio']:.2f}", f"{cell['gradients_apart']:.1e}"),
-        )
-        for cell in figures["cells"]
+def tables(figures: dict[str, Any]) -> list[str]:
+    return [
+        *(
+            f"{corpus}:\n\n{table(named(packed, 'row shards'))}"
+            for corpus, packed in figures["corpora"].items()
+        ),
+        f"Time of one group:\n\n{table(figures['cells'])}",
+        "Seconds of attention alone, in rows of 20,480 tokens:\n\n"
+        + table(named(figures["attention_seconds"])),
     ]
-    head = ("prompt", "response", "tokens, shared", "tokens, eight rows", "ratio", "seconds, shared")
-    head = (*head, "seconds, eight rows", "rows a micro-batch", "ratio", "gradients apart")
-    parts.append(f"Time of one group:\n\n{table(head, rows)}")
-    timed = figures["attention_seconds"]
-    backends = list(next(iter(timed.values())))
-    rows = [(row, *(f"{seconds[backend]:.3g}" for backend in backends)) for row, seconds in timed.items()]
-    parts.append(f"Seconds of attention alone:\n\n{table(('row of 20,480 tokens', *backends), rows)}")
-    return "\n\n".join(parts)
 
 
 ABOUT = """\
@@ -232,7 +200,7 @@ cores busy.
 **Attention alone.** Forward and backward of one layer, by each back end of the platform: on accelerators with
 the 8B's 32 heads and 8 key heads in bfloat16, on a CPU with 4 and 1 in float32 and all lengths divided by 4.
 """
-PROOF = Proof("Rows that groups share", ABOUT, measure, claims, tables, packages=("jax",))
 
 if __name__ == "__main__":
-    main(PROOF)
+    found = measure()
+    publish("rows", "Rows that groups share", ABOUT.format(**found), found, checks(found), *tables(found))

@@ -22,8 +22,6 @@ import numpy as np
 import torch
 from flax import nnx
 
-from experiments.studies.benchmark.random_checkpoint import write_random_checkpoint
-from experiments.studies.benchmark.side import others_seconds
 from rmsweb_jax.decoding.engine import Engine, generate
 from rmsweb_jax.decoding.requests import Responses, Sampling
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
@@ -45,7 +43,8 @@ from tests.decoding.sides import (
     unlike_prompts,
 )
 from tests.decoding.vllm_side import VllmSide
-from tests.proofs.result import ROOT, Claim, Figures, Proof, main, table
+from tests.proofs.page import ROOT, Check, named, others_seconds, publish, table
+from tests.random_checkpoint import write_random_checkpoint
 from tests.serve.servers import install_vllm
 from tests.virtual_devices import device_environment
 
@@ -267,7 +266,7 @@ def lanes() -> dict[str, Any]:
     }
 
 
-def measure() -> Figures:
+def measure() -> dict[str, Any]:
     install_vllm()
     used = lanes()
     others, start = others_seconds(), time.perf_counter()
@@ -304,7 +303,7 @@ def measure() -> Figures:
     }
 
 
-def claims(figures: Figures) -> list[Claim]:
+def checks(figures: dict[str, Any]) -> list[Check]:
     used, same, ratios = figures["lanes"], figures["same"], list(figures["ratios"].values())
     real, simulated = used["real_8"], used["simulated_16_runaways"]
     synchronous = used["simulated_16_runaways_synchronous"]
@@ -316,44 +315,44 @@ def claims(figures: Figures) -> list[Claim]:
     idle = "" if busy <= IDLE else f"; other processes kept {busy} cores busy: no result"
     against_vllm = [row["ratio_vllm"][0] for row in figures["speed"] if row["ratio_vllm"]]
     return [
-        Claim(
+        (
             f"at least {LEAST_REAL:.0%} of the lanes make a token on 8 devices, with runaways",
             f"{real['share']:.1%} (`max_staleness=1`); {used['real_8_synchronous']['share']:.1%} synchronous",
             real["share"] >= LEAST_REAL,
         ),
-        Claim(
+        (
             f"at least {LEAST_SIMULATED:.0%} on 16 shards, simulated, with runaways and `max_staleness=1`",
             f"{simulated['share']:.1%}; synchronous {synchronous['share']:.1%}, of "
             f"{synchronous['ideal_share']:.1%} that ideal lanes reach",
             simulated["share"] >= LEAST_SIMULATED,
         ),
-        Claim(
+        (
             f"at most {MOST_STEPS:g} times the steps of lanes that any sequence may take",
             f"{steps:.2f} times in the worst case",
             steps <= MOST_STEPS,
         ),
-        Claim(
+        (
             f"at least {LEAST_RATIO:g} times the tokens a second of transformers' `generate`",
             f"{sum(ratio >= LEAST_RATIO for ratio in ratios)} of {len(ratios)} settings; "
             f"{min(ratios):.1f} to {max(ratios):.1f} times{idle}",
             min(ratios) >= LEAST_RATIO,
         ),
-        Claim(
+        (
             "tokens a second relative to vLLM's",
             f"{min(against_vllm):.2f} to {max(against_vllm):.2f} times{idle}",
             None,
         ),
-        Claim(
+        (
             f"log-probabilities are the training forward's within {MOST_APART:g} nats (float32)",
             f"at most {gap:.1e} apart",
             gap <= MOST_APART,
         ),
-        Claim(
+        (
             f"and transformers' forward's within {MOST_APART:g} nats",
             f"at most {figures['forwards_apart']:.1e} apart",
             figures["forwards_apart"] <= MOST_APART,
         ),
-        Claim(
+        (
             "a response does not depend on what is sampled with it",
             f"{different} other responses in up to {most:,} tokens; log-probabilities {apart:.1e} apart",
             not different and apart <= MOST_APART and most >= LEAST_TOKENS,
@@ -361,58 +360,14 @@ def claims(figures: Figures) -> list[Claim]:
     ]
 
 
-def tables(figures: Figures) -> str:
-    def spreads(values: list[float] | None) -> str:
-        return f"{values[0]} ({values[1]} to {values[2]})" if values else "-"
-
-    def rate(value: int | None) -> str:
-        return "-" if value is None else f"{value:,}"
-
-    speed = [
-        (
-            f"{row['model']}, {row['prompt']:,} + {row['new']}",
-            *(rate(row[side]) for side in ("ours", "transformers", "vllm")),
-            *(spreads(row[name]) for name in ("ratio", "ratio_prefill", "ratio_decode", "ratio_vllm")),
-            row["prompts_per_call"],
-        )
-        for row in figures["speed"]
-    ]
-    head = ("model, prompt + new tokens", "tokens/s: ours", "transformers", "vLLM", "ours over transformers")
-    head += ("of prefill", "of decoding", "ours over vLLM", "prompts a call of transformers")
-    used = [
-        (
-            name,
-            f"{one['share']:.1%}",
-            f"{one['ideal_share']:.1%}",
-            f"{one['steps'] / one['ideal_steps']:.3f}",
-        )
-        for name, one in figures["lanes"].items()
-    ]
-    gaps = [
-        (
-            row["what"],
-            f"{row['tokens']:,}",
-            *(f"{row[one]:.1e}" for one in ("largest", "mean")),
-            "yes" if row["judged"] else "no",
-        )
-        for row in figures["gaps"]
-    ]
-    same = [
-        (row["what"], f"{row['tokens']:,}", row["different"], f"{row['log_probs_apart']:.1e}")
-        for row in figures["same"]
-    ]
-    return "\n\n".join(
-        (
-            "## Lanes that make a token",
-            table(("run", "share", "of ideal lanes", "steps over ideal"), used),
-            "## Tokens a second",
-            table(head, speed),
-            "## Log-probabilities against the training forward",
-            table(("what", "tokens", "largest, nats", "mean, nats", "judged"), gaps),
-            "## The same tokens in any company",
-            table(("against one call with 32 lanes", "tokens", "other responses", "log-probabilities"), same),
-        )
-    )
+def tables(figures: dict[str, Any]) -> list[str]:
+    parts = {
+        "Lanes that make a token": named(figures["lanes"], "run"),
+        "Tokens a second (ratios: median, smallest, largest)": figures["speed"],
+        "Log-probabilities against the training forward, nats": figures["gaps"],
+        "The same tokens in any company, against one call with 32 lanes": figures["same"],
+    }
+    return [f"## {title}\n\n{table(rows)}" for title, rows in parts.items()]
 
 
 ABOUT = """\
@@ -436,14 +391,8 @@ ours: the median of the repetitions, with the smallest and largest.
 Log-probabilities are compared with `token_log_probs` on each whole sequence; rows of caches in 8 bits and
 of bfloat16 are not judged.
 """
-PROOF = Proof(
-    "Decoding: lanes, speed and equality",
-    ABOUT,
-    measure,
-    claims,
-    tables,
-    packages=("jax", "torch", "transformers"),
-)
 
 if __name__ == "__main__":
-    main(PROOF)
+    found = measure()
+    about = ABOUT.format(**found)
+    publish("sampler", "Decoding: lanes, speed and equality", about, found, checks(found), *tables(found))

@@ -1,6 +1,6 @@
 """TPU memory and traffic of the paper's runs, from libtpu's compiler without a TPU. An hour on two cores.
 
-A compilation that is done is not repeated: its rows are kept in build/tpu until `make clean`.
+A compilation that is done is not repeated at the same commit: its rows are kept in build/tpu.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rmsweb_jax.aot.abstract import CHIPS
 from rmsweb_jax.records.files import write_atomic
-from tests.proofs.result import ROOT, Claim, Figures, Proof, digest, main, table
+from tests.proofs.page import ROOT, Check, publish, table
 
 LIBTPU = "0.0.51"
 FOLDER, PACKAGES = ROOT / "build/tpu", ROOT / f"build/libtpu-{LIBTPU}"
@@ -38,6 +38,10 @@ RUNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("configs/sft.py:32b", "v5e:4x4", ()),
 )
 TOO_LARGE = RUNS[-1]
+_COLUMNS = (
+    *("name", "fits", "peak_gib", "parts_gib", "state_split", "useful_tflops", "executed_tflops"),
+    *("roofline", "mfu_ceiling", "turn_gib", "turn_needs_gib", "compile_seconds"),
+)
 # Least share of executed operations that is useful on the slice with most memory, and the largest part of
 # adapters and optimizer state on a device, over an even split.
 ROOMY, LEAST_USEFUL, MOST_UNEVEN = "v5p:2x2x2", 0.95, 1.2
@@ -45,13 +49,13 @@ ROOMY, LEAST_USEFUL, MOST_UNEVEN = "v5p:2x2x2", 0.95, 1.2
 GOAL, GOAL_CHIPS = 1.15, ("v5p", "v6e")
 
 
-def measure() -> Figures:
+def measure() -> dict[str, Any]:
     install()
     # Some of them are skipped without libtpu.
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "tests/aot"], cwd=ROOT, env=environment(), check=True
     )
-    code = digest("tpu")
+    code = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True)
     arguments = [
         (f"--config={config}", f"--topology={topology}", *changes) for config, topology, changes in RUNS
     ]
@@ -82,7 +86,7 @@ def environment() -> dict[str, str]:
 
 
 def compiled(arguments: Sequence[str], code: str) -> dict[str, Any]:
-    """Exit code and rows of `experiments.compile_tpu`, those of an earlier call with the same code if any."""
+    """Exit code and rows of `experiments.compile_tpu`, those of an earlier call at this commit if any."""
     kept = FOLDER / f"{hashlib.sha256(' '.join((code, *arguments)).encode()).hexdigest()[:16]}.json"
     if kept.exists():
         return json.loads(kept.read_bytes())
@@ -98,7 +102,7 @@ def compiled(arguments: Sequence[str], code: str) -> dict[str, Any]:
     return result
 
 
-def claims(figures: Figures) -> list[Claim]:
+def checks(figures: dict[str, Any]) -> list[Check]:
     large = _name(*TOO_LARGE)
     sizes = {run["run"]: run["hbm_gib"] for run in figures["runs"]}
     others = [row for row in figures["programs"] if row["run"] != large]
@@ -115,27 +119,27 @@ def claims(figures: Figures) -> list[Claim]:
     useful = min(row["mfu_ceiling"] for row in roomy)
     uneven = max(row["state_split"] for row in roomy if "mesh.tensor" not in row["run"])
     return [
-        Claim(
+        (
             f"of the operations that 8B gradients execute on {ROOMY} at least {LEAST_USEFUL:.0%} are useful",
             f"{useful:.1%}",
             useful >= LEAST_USEFUL,
         ),
-        Claim(
+        (
             f"there adapters and optimizer state take a device at most {MOST_UNEVEN:g} times an even split",
             f"{uneven:.2f} times",
             uneven <= MOST_UNEVEN,
         ),
-        Claim(
+        (
             "each program of the paper's 8B and 32B runs fits its slice",
             f"{fit} of {len(others)}; the fullest takes {share:.0%} of a device's memory",
             fit == len(others) and not any(code for run, code in codes.items() if run != large),
         ),
-        Claim(
+        (
             "a run that is too large is refused, with exit code 1",
             f"32B SFT on {TOO_LARGE[1]}: exit code {codes[large]}",
             codes[large] == 1,
         ),
-        Claim(
+        (
             f"on {' and '.join(GOAL_CHIPS)} a decoding step with adapters beside the weights moves at most "
             f"{GOAL} times the bytes that it must",
             f"{sum(one <= GOAL for one in moved)} of {len(moved)} runs; at most {max(moved):.2f} times",
@@ -152,50 +156,13 @@ def _name(config: str, topology: str, changes: Sequence[str]) -> str:
     return " ".join((f"--config={config}", f"--topology={topology}", *changes))
 
 
-def tables(figures: Figures) -> str:
-    head = (
-        "program",
-        "peak GiB",
-        "of a device",
-        "activations",
-        "weights",
-        "other arguments",
-        "state / even split",
-    )
-    head += (
-        "TFLOP, useful",
-        "executed",
-        "floor ms: FLOP / HBM / ICI",
-        "MFU ceiling",
-        "GiB a step / needed",
-        "compile s",
-    )
-    parts = []
+def tables(figures: dict[str, Any]) -> Iterator[str]:
     for run in figures["runs"]:
-        rows = [_row(row, run["hbm_gib"]) for row in figures["programs"] if row["run"] == run["run"]]
-        parts += [f"    python -m experiments.compile_tpu {run['run']}", table(head, rows)]
-        parts += [f"Exit code {run['exit_code']}."] * (run["exit_code"] != 0)
-    return "\n\n".join(parts)
-
-
-def _row(row: dict[str, Any], hbm_gib: float) -> tuple[str, ...]:
-    sizes = row["parts_gib"]
-    others = sum(size for name, size in sizes.items() if name not in ("activations", "weights"))
-    moved, needed = row.get("turn_gib"), row.get("turn_needs_gib")
-    return (
-        row["name"],
-        f"{row['peak_gib']:.2f}" if row["fits"] else f"**does not fit: {row['peak_gib']:.2f}**",
-        f"{row['peak_gib'] / hbm_gib:.0%}",
-        *(f"{sizes[name]:.2f}" if name in sizes else "" for name in ("activations", "weights")),
-        f"{others:.2f}",
-        "" if row["state_split"] is None else f"{row['state_split']:.2f}",
-        f"{row['useful_tflops']:.1f}",
-        f"{row['executed_tflops']:.1f}",
-        " / ".join("" if one is None else f"{one:.0f}" for one in row["roofline"].values()),
-        "" if row["mfu_ceiling"] is None else f"{row['mfu_ceiling']:.2f}",
-        f"{moved:.2f} / {needed:.2f}" if moved else "",
-        f"{row['compile_seconds']:.0f}",
-    )
+        rows = [one for one in figures["programs"] if one["run"] == run["run"]]
+        yield f"    python -m experiments.compile_tpu {run['run']}"
+        yield table({name: value for name, value in row.items() if name in _COLUMNS} for row in rows)
+        if run["exit_code"]:
+            yield f"Exit code {run['exit_code']}."
 
 
 ABOUT = """\
@@ -205,21 +172,22 @@ tokens, one a shard, full of samples of 12,000 tokens or of a group's prompt of 
 responses, 2,048 tokens each, with one screenshot of 262,144 pixels a prompt; bfloat16 weights, fused
 attention; the rematerialization that `auto` chooses. Sharding is `data x fsdp x tensor`.
 
-- *peak GiB* is what the compiler reserved of one device at its fullest moment, and what lies on the device
+- *peak gib* is what the compiler reserved of one device at its fullest moment, and what lies on the device
   without being an argument of the program, such as the optimizer state while a gradient is computed.
-- *state / even split* is what adapters and optimizer state take of a device, over an even share of them.
+- *state split* is what adapters and optimizer state take of a device, over an even share of them.
 - *useful* and *executed* TFLOP are of a device and call, counted from shapes
-  (`rmsweb_jax/qwen3_vl/flops.py`); executed includes what rematerialisation computes again. *floor ms* are
-  three lower bounds of a call's time, by operations, memory traffic and interconnect traffic at the chip's
-  peak rates. **They are not step times**: no chip ran. *MFU ceiling* is useful over executed.
+  (`rmsweb_jax/qwen3_vl/flops.py`); executed includes what rematerialisation computes again. *roofline*
+  has three lower bounds of a call's time in ms, by operations, memory traffic and interconnect traffic at the
+  chip's peak rates. **They are not step times**: no chip ran. *MFU ceiling* is useful over executed.
 - The decoding program is named by the lanes and the prompt slots of all devices: as many as their memory
   holds beside weights, adapters and optimizer.
-- *GiB a step / needed* is what a decoding step reads and writes of a device's memory, counted in the
+- *turn gib / turn needs gib* are what a decoding step reads and writes of a device's memory, counted in the
   compiled program, over what it must read once.
-- *compile s* is on a machine that other work shared. The JSON file has the sizes of all arguments, and the
-  collectives of each program.
+- *compile seconds* are on a machine that other work shared. The JSON file has the sizes of all arguments, and
+  the collectives of each program.
 """
-PROOF = Proof("TPU memory and traffic of the paper's runs", ABOUT, measure, claims, tables, packages=("jax",))
 
 if __name__ == "__main__":
-    main(PROOF)
+    found = measure()
+    title = "TPU memory and traffic of the paper's runs"
+    publish("tpu", title, ABOUT.format(**found), found, checks(found), *tables(found))

@@ -30,7 +30,7 @@ from tests.parity.verl_cases import (
 )
 from tests.parity.verl_departures import GATES, Departure, departures
 from tests.parity.verl_package import FOLDER, METRICS, Graded, Verl
-from tests.proofs.result import Claim, Figures, Proof, filled, main, table
+from tests.proofs.page import Check, publish, table
 
 TOLERANCE = 1e-6
 DTYPES = (np.float64, np.float32)
@@ -174,7 +174,7 @@ def departed(departure: Departure) -> dict[str, Any]:
     }
 
 
-def measure() -> Figures:
+def measure() -> dict[str, Any]:
     jax.config.update("jax_enable_x64", True)
     # verl warns of devices that are missing, and that its older function is old.
     logging.disable(logging.WARNING)
@@ -197,18 +197,18 @@ def _worst(row: dict[str, Any]) -> float:
     return max(row.get(name, 0.0) for name in COLUMNS)
 
 
-def claims(figures: Figures) -> list[Claim]:
+def checks(figures: dict[str, Any]) -> list[Check]:
     rows, departed = figures["agreements"], figures["departures"]
     worst = max(map(_worst, rows))
     # A departure that makes no difference is none.
     real = sum(row["apart"] > TOLERANCE >= row["apart_then"] for row in departed)
     return [
-        Claim(
+        (
             f"losses, gradients, metrics and advantages are verl's within {TOLERANCE:g}",
             f"{sum(row['numbers'] for row in rows):,} numbers, at most {worst:.1e} apart",
             worst <= TOLERANCE,
         ),
-        Claim(
+        (
             "departures from verl are deliberate, and vanish with the change that is named",
             f"{real} of {len(departed)}",
             real == len(departed),
@@ -216,32 +216,16 @@ def claims(figures: Figures) -> list[Claim]:
     ]
 
 
-def tables(figures: Figures) -> str:
-    agreements = [
-        (
-            *(row["verl"], row["ours"], f"{row['numbers']:,}"),
-            *(f"{row[name]:.1e}" if name in row else "-" for name in COLUMNS),
-        )
-        for row in figures["agreements"]
+def tables(figures: dict[str, Any]) -> list[str]:
+    return [
+        table(figures["agreements"]),
+        "The token weights are always float32, which explains the 1e-8 in the float64 columns.",
+        "## Departures",
+        "How far both are apart where training semantics differ on purpose (float64), and after the change "
+        "that should make them equal. verl gives a group of one response its reward as advantage; here a "
+        "group has two responses or more.",
+        table(figures["departures"]),
     ]
-    departed = [
-        (row["departure"], row["reason"], f"{row['apart']:.1e}", row["change"], f"{row['apart_then']:.1e}")
-        for row in figures["departures"]
-    ]
-    head = ("verl", "ours", "numbers", "values, float64", "gradients", "values, float32", "gradients")
-    return "\n\n".join(
-        (
-            table(head, agreements),
-            "The token weights are always float32, which explains the 1e-8 in the float64 columns.",
-            "## Departures",
-            filled(
-                "How far both are apart where training semantics differ on purpose (float64), and after the "
-                "change that should make them equal. verl gives a group of one response its reward as "
-                "advantage; here a group has two responses or more."
-            ),
-            table(("departure", "what and why", "apart", "change", "apart then"), departed),
-        )
-    )
 
 
 COLUMNS = ("float64_values", "float64_gradients", "float32_values", "float32_gradients")
@@ -257,14 +241,8 @@ difference is relative to verl's number, or to 1 where that is smaller; for grad
 sequences, 1 is the largest weight of a token in it (of the whole objective: the largest gradient). verl's
 token losses are its gradients by its rollout weights.
 """
-PROOF = Proof(
-    "Losses and advantages compared with verl's",
-    ABOUT,
-    measure,
-    claims,
-    tables,
-    packages=("torch", "jax", "numpy"),
-)
 
 if __name__ == "__main__":
-    main(PROOF)
+    found = measure()
+    about = ABOUT.format(**found)
+    publish("verl", "Losses and advantages compared with verl's", about, found, checks(found), *tables(found))

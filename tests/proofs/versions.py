@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.proofs.result import ROOT, Claim, Figures, Proof, main, table
+from tests.proofs.page import ROOT, Check, named, publish, table
 
 BUILD = ROOT / "build/versions"
 UV = "uv==0.13.9"
@@ -32,7 +32,7 @@ print(*(f"{name}={version(name)}" for name in sys.argv[1:]), f"python={platform.
 """
 
 
-def measure() -> Figures:
+def measure() -> dict[str, Any]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     admitted = {name: project["optional-dependencies"][name] for name in ("train", "tpu", "cuda")}
     return {"admitted": admitted, "environments": [measured(name) for name in ENVIRONMENTS]}
@@ -95,14 +95,14 @@ def run(*command: str | Path, check: bool = False) -> subprocess.CompletedProces
     return done
 
 
-def claims(figures: Figures) -> Sequence[Claim]:
+def checks(figures: dict[str, Any]) -> Sequence[Check]:
     found = []
     for environment in figures["environments"]:
         versions, tests = environment["versions"], environment["tests"]
         passed, skipped = (sum(part[key] for part in tests) for key in ("passed", "skipped"))
         failed = [name for part in tests for name in part["failed"]]
         found.append(
-            Claim(
+            (
                 f"{environment['name']} packages (Python {versions['python']}, jax {versions['jax']}, "
                 f"flax {versions['flax']}): each numeric test passes",
                 f"{passed} passed, {len(failed)} failed, {skipped} skipped",
@@ -112,28 +112,11 @@ def claims(figures: Figures) -> Sequence[Claim]:
     return found
 
 
-def tables(figures: Figures) -> str:
+def tables(figures: dict[str, Any]) -> list[str]:
     environments = figures["environments"]
-    names = [environment["name"] for environment in environments]
-    packages = [
-        (package, *(environment["versions"][package] for environment in environments))
-        for package in environments[0]["versions"]
-    ]
-    tests = [
-        (
-            f"tests/{parts[0]['folder']}",
-            *(f"{part['passed']} passed, {part['skipped']} skipped" for part in parts),
-        )
-        for parts in zip(*(environment["tests"] for environment in environments), strict=True)
-    ]
-    failed = [
-        f"- {environment['name']}: `{name}` failed"
-        for environment in environments
-        for part in environment["tests"]
-        for name in part["failed"]
-    ]
-    parts = (table(("package", *names), packages), table(("tests", *names), tests), "\n".join(failed))
-    return "\n\n".join(part for part in parts if part)
+    packages = named({one["name"]: one["versions"] for one in environments}, "packages")
+    tests = [{"packages": one["name"], **part} for one in environments for part in one["tests"]]
+    return [table(packages), table(tests)]
 
 
 ABOUT = """\
@@ -142,7 +125,7 @@ The tests of the model, of its training and of decoding run with the oldest and 
 transformers, PEFT and torch, and need no browser. jax 0.10.2 is the last that Python 3.11 can install. On
 Python 3.12 and newer flax 0.12.12 or newer is needed, and with it jax 0.11.1 or newer.
 """
-PROOF = Proof("Oldest and newest packages", ABOUT, measure, claims, tables)
 
 if __name__ == "__main__":
-    main(PROOF)
+    found = measure()
+    publish("versions", "Oldest and newest packages", ABOUT, found, checks(found), *tables(found))

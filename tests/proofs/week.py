@@ -1,10 +1,11 @@
 """Collection on an internet of loopback, with a model that fails by schedule. Half an hour.
 
-`--sites=20` plays a tenth of it, prints the figures, and writes no result.
+`python -m tests.proofs.week --sites=20` plays a tenth of it and only prints the figures.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -39,7 +40,7 @@ from tests.internet.network import Network
 from tests.internet.sites import PASSWORD, Site
 from tests.internet.teacher import Call, Failure, ModelApi, Schedule, ScriptedModel, Trouble
 from tests.internet.world import SECRET, World, npm_packages, serving_world
-from tests.proofs.result import ROOT, Claim, Figures, Proof, main, table
+from tests.proofs.page import ROOT, Check, publish, table
 
 SITES = 200
 WORKERS, ROUNDS, STOP_AFTER = 4, 5, 2  # Of the variant `web`.
@@ -48,8 +49,6 @@ MEMORY_GROWTH = 0.10
 OVERHEAD = 1.3
 CALL_S = 5.0  # Of the teacher, on the run's clock.
 # Folders for PYTHONPATH: of the module that takes time from the shared clock, and of vLLM's stand-in.
-CLOCK = "tests.internet.clock.sitecustomize"
-STAND_IN = "tests.internet.stand_in.vllm.entrypoints.openai.api_server"
 FOLDERS = (ROOT / "tests/internet/clock", ROOT / "tests/internet/stand_in")
 # Every so many-th task is also played without failures, for comparison.
 SAMPLE = 6
@@ -200,7 +199,7 @@ def staged(folder: Path, sites: int, plan: Sequence[Trouble]) -> Iterator[Stage]
         yield Stage(folder, world, clock, api, network, authority.trusting_browser(chromium))
 
 
-def measure(sites: int = SITES) -> Figures:
+def measure(sites: int = SITES) -> dict[str, Any]:
     # Short: a socket's path has 107 bytes at most, and Chromium's is some folders below.
     with tempfile.TemporaryDirectory(prefix="w") as name:
         folder = Path(name)
@@ -208,7 +207,7 @@ def measure(sites: int = SITES) -> Figures:
         return figures | {"undisturbed": _undisturbed(folder / "b", sites, tasks_file, own)}
 
 
-def _run_figures(folder: Path, sites: int) -> tuple[Figures, Path, dict[str, float]]:
+def _run_figures(folder: Path, sites: int) -> tuple[dict[str, Any], Path, dict[str, float]]:
     """README's commands 1 and 3 with failures; also the file of tasks, and the seconds of each episode."""
     plan = troubles(len(World(sites).tasks))
     with staged(folder, sites, plan) as stage:
@@ -326,7 +325,7 @@ def _histories(data: Path) -> dict[str, TaskHistory]:
     return load_histories(data) if (data / "journal").is_dir() else {}
 
 
-def _ends(world: World, tasks: Sequence[Task], data: Path, played: Sequence[Trajectory]) -> Figures:
+def _ends(world: World, tasks: Sequence[Task], data: Path, played: Sequence[Trajectory]) -> dict[str, Any]:
     """How each task has ended: solved, failed or set aside with a reason."""
     rounds: defaultdict[str, list[Trajectory]] = defaultdict(list)
     for one in played:
@@ -376,7 +375,7 @@ def _records(
     played: Sequence[Trajectory],
     calls: Sequence[Call],
     tasks: Sequence[Task],
-) -> Figures:
+) -> dict[str, Any]:
     """Compares the data set with what the model, the journals and the sites have seen."""
     ids = Counter(one.trajectory_id for one in played)
     seeds = {
@@ -444,7 +443,7 @@ def _own_seconds(played: Sequence[Trajectory]) -> dict[str, float]:
     }
 
 
-def _undisturbed(folder: Path, sites: int, tasks_file: Path, own: dict[str, float]) -> Figures:
+def _undisturbed(folder: Path, sites: int, tasks_file: Path, own: dict[str, float]) -> dict[str, Any]:
     """Plays some of the tasks again on the same internet without failures of the model; compares seconds."""
     with staged(folder, sites, ()) as stage:
         lines = tasks_file.read_text().splitlines()[::SAMPLE]
@@ -468,7 +467,7 @@ def _undisturbed(folder: Path, sites: int, tasks_file: Path, own: dict[str, floa
     }
 
 
-def _policy(folder: Path, tasks: Sequence[Task]) -> Figures:
+def _policy(folder: Path, tasks: Sequence[Task]) -> dict[str, Any]:
     played = list(read_dataset(folder, Trajectory))
     aside = read_set_aside(folder)
     left = {task.task_id for task in tasks} - {one.task.task_id for one in played} - aside.keys()
@@ -500,82 +499,67 @@ def _class(kind: str) -> type[Any]:
 ENDS = ("solved", "failed", "set_aside", "open")
 
 
-def claims(figures: Figures) -> list[Claim]:
+def checks(figures: dict[str, Any]) -> list[Check]:
     growth = figures["parent_mb"][1] / figures["parent_mb"][0] - 1
     same = figures["undisturbed"]
     return [
-        Claim(
+        (
             "all tasks end solved, failed or set aside with a reason",
             f"{figures['ended']} of {figures['tasks']}: {figures['solved']} solved, "
             f"{figures['failed']} failed, {figures['set_aside']} set aside",
             figures["ended"] == figures["tasks"],
         ),
-        Claim(
+        (
             "no episode is lost, none is doubled",
             f"{figures['lost']} lost, {figures['doubled']} doubled, of {figures['episodes']}",
             not figures["lost"] and not figures["doubled"],
         ),
-        Claim(
+        (
             "no secret and no guidance gets to a site, a record, a sample or a prompt that must not have it",
             f"{figures['leaked']} places; {figures['quoted_guidance']} samples that quote guidance dropped",
             not figures["leaked"],
         ),
-        Claim(
+        (
             "what records call a success, the sites have seen, once each",
             f"{figures['false_successes']} of {figures['successes']} not seen, "
             f"{figures['unrecorded_successes']} seen and not recorded",
             not figures["false_successes"] and not figures["unrecorded_successes"],
         ),
-        Claim(
+        (
             "all failures of the model have happened",
             f"{len(figures['troubles'])} of {figures['troubles_planned']}, "
             f"{sum(one['failed_calls'] for one in figures['troubles'])} of {figures['calls']} calls failed",
             len(figures["troubles"]) == figures["troubles_planned"],
         ),
-        Claim(
+        (
             f"the run ends within {OVERHEAD} times the work's own time",
             f"{figures['overhead']:.2f} ({figures['wall_seconds']:,.0f} s, of which the model was down "
             f"{figures['model_down_seconds']:,.0f} s; own time {figures['own_seconds']:,.0f} s)",
             figures["overhead"] <= OVERHEAD,
         ),
-        Claim(
+        (
             "the same episodes take as long undisturbed",
             f"{same['episodes']} episodes: {same['seconds']:,.0f} s undisturbed, "
             f"{same['same_in_run']:,.0f} s in the run",
             None,
         ),
-        Claim(
+        (
             "the data can be used at every moment",
             f"{figures['checks_usable']} of {figures['checks']} checks, one a minute",
             figures["checks"] > 0 and figures["checks_usable"] == figures["checks"],
         ),
-        Claim(
+        (
             "the parent's memory stays the same",
             f"{figures['parent_mb'][0]} MB early, {figures['parent_mb'][1]} MB late ({growth:+.1%})",
             growth <= MEMORY_GROWTH,
         ),
-        Claim(
+        (
             "the policy plays the tasks of the collection, and its failures are mined",
             f"{figures['policy']['episodes']} episodes, {figures['policy']['set_aside']} tasks set aside, "
             f"{figures['policy']['left']} left out; {figures['mined']} prompts",
             not figures["policy"]["left"] and bool(figures["mined"]),
         ),
     ]
-
-
-def tables(figures: Figures) -> str:
-    head = ("kind", "what it is", "sites", "tasks", "episodes", "solved", "failed", "set aside")
-    names = ("kind", "about", "sites", "tasks", "episodes", "solved", "failed", "set_aside")
-    kinds = table(head, [[row[name] for name in names] for row in figures["by_kind"]])
-    failures = table(
-        ("failure of the model", "begins, s", "lasts, s", "calls failed", "calls made"),
-        [
-            (one["kind"], f"{one['begin']:,.0f}", f"{one['seconds']:,.0f}", one["failed_calls"], one["calls"])
-            for one in figures["troubles"]
-        ],
-    )
-    problems = "".join(f"\nNot usable: {problem}\n" for problem in figures["check_problems"])
-    return f"{kinds}\n\n{failures}\n{problems}"
 
 
 ABOUT = """\
@@ -601,22 +585,16 @@ schedule answered no call, over the work's own time: it counts starts, backoff, 
 reflection, new browsers and publishing. For comparison every sixth task is played on the same internet
 without failures.
 """
-PROOF = Proof(
-    "A week on the web, simulated",
-    ABOUT.replace("{workers}", str(WORKERS)).replace("{call_s}", f"{CALL_S:g}"),
-    measure,
-    claims,
-    tables,
-    ("selenium", "google-genai"),
-    browser=True,
-)
 
 if __name__ == "__main__":
-    small = next((word for word in sys.argv[1:] if word.startswith("--sites=")), "")
-    if not small:
-        main(PROOF)
+    parser = argparse.ArgumentParser(description="A week on the web, simulated.")
+    parser.add_argument("--sites", type=int, default=SITES, help="fewer: figures are printed and not kept")
+    sites = parser.parse_args().sites
+    found = measure(sites)
+    if sites < SITES:
+        print(json.dumps(found, indent=1), *checks(found), sep="\n")
     else:
-        figures = measure(int(small.partition("=")[2]))
-        print(json.dumps(figures, indent=1))
-        for claim in claims(figures):
-            print(claim)
+        about = ABOUT.format(**found, workers=WORKERS, call_s=f"{CALL_S:g}")
+        problems = "\n".join(f"Not usable: {problem}" for problem in found["check_problems"])
+        parts = (table(found["by_kind"]), table(found["troubles"]), problems)
+        publish("week", "A week on the web, simulated", about, found, checks(found), *parts)

@@ -1,4 +1,4 @@
-"""Both layouts of one group, and a policy to take their gradients with: what `proof_rows` measures."""
+"""Both layouts of one group, and a policy to take their gradients with: what `make proof-rows` measures."""
 
 from __future__ import annotations
 

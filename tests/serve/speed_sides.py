@@ -1,4 +1,4 @@
-"""Servers of the same weights, ours, vLLM's and transformers': what `proof_serving` times."""
+"""Servers of the same weights, ours, vLLM's and transformers': what `make proof-serving` times."""
 
 from __future__ import annotations
 

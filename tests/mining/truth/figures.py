@@ -1,17 +1,16 @@
-"""Figures, claims and tables of the miner against the truth by replay, for `make proof-mining`."""
+"""Figures, checks and tables of the miner against the truth by replay, for `make proof-mining`."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 from collection.mining.divergence import MiningConfig
 from rmsweb_jax.settings import from_config
 from tests.mining.truth.runs import read
 from tests.mining.truth.score import by, mine, mine_with, score, totals
-from tests.proofs.result import Claim, Figures, filled, table
+from tests.proofs.page import Check, named, table
 
 # The code before actions were compared one by one and S_category had its present terms.
 BEFORE = "234f612"
@@ -25,11 +24,6 @@ _OFF = {
     "taken (the paper's)": {"category": {"taken": 0.0}},
 }
 _OURS = ("reached", "apart", "general", "last_on_page")
-_COUNTS, _SHARES = ("runs", "critical", "kept"), ("recall", "precision", "recall_remedy", "precision_remedy")
-_HEADS = (
-    *("failed runs", "with a critical step", "kept", "recall", "precision"),
-    *("right prompt", "of those kept", "kept without a critical step"),
-)
 
 
 def without(*names: str) -> MiningConfig:
@@ -40,7 +34,7 @@ def without(*names: str) -> MiningConfig:
     return from_config(MiningConfig, config)
 
 
-def by_replay() -> Figures:
+def by_replay() -> dict[str, Any]:
     """The miner's choices in the frozen runs against what replay shows."""
     work, report = read("work"), read("report")
     scored = score(report, mine(report, MiningConfig()))
@@ -58,20 +52,20 @@ def by_replay() -> Figures:
     }
 
 
-def replay_claims(figures: Figures) -> list[Claim]:
+def replay_checks(figures: dict[str, Any]) -> list[Check]:
     report, before = figures["report"], figures["before"]
     return [
-        Claim(
+        (
             f"by replay: at least {MIN_RECALL:.0%} of the critical steps are found",
             f"{report['recall']:.1%} of {report['critical']}; before {before['recall']:.1%}",
             report["recall"] >= MIN_RECALL,
         ),
-        Claim(
+        (
             f"by replay: at least {MIN_PRECISION:.0%} of all decisions kept there are critical",
             f"{report['precision']:.1%} of {report['kept']}; before {before['precision']:.1%}",
             report["precision"] >= MIN_PRECISION,
         ),
-        Claim(
+        (
             f"by replay: of failed runs without a critical step at most {MAX_FALSE:.0%} are kept",
             f"{report['false_kept']:.1%} of {report['nothing']}; before {before['false_kept']:.1%}",
             report["false_kept"] <= MAX_FALSE,
@@ -79,30 +73,18 @@ def replay_claims(figures: Figures) -> list[Claim]:
     ]
 
 
-def replay_tables(figures: Figures) -> str:
-    causes = [(name, count) for name, count in figures["causes"].items() if name != "critical"]
+def replay_tables(figures: dict[str, Any]) -> list[str]:
+    causes = [
+        {"not found in the report set": name, "runs": count} for name, count in figures["causes"].items()
+    ]
     miners = {"this miner": figures["report"], "the miner before": figures["before"]}
-    return "\n\n".join(
-        [
-            filled(_REPLAY.format(**figures, before_commit=BEFORE)),
-            table(("report set", *_HEADS), _rows(miners)),
-            table(("report set, by actor", *_HEADS), _rows(figures["by_actor"])),
-            table(("report set, by page", *_HEADS), _rows(figures["by_page"])),
-            table(("not found in the report set", "runs"), causes),
-            table(("work set, settings", *_HEADS), _rows(figures["work"])),
-        ]
-    )
-
-
-def _rows(some: Mapping[str, Mapping[str, float]]) -> list[tuple[Any, ...]]:
     return [
-        (
-            name,
-            *(int(one[key]) for key in _COUNTS),
-            *(f"{one[key]:.1%}" for key in _SHARES),
-            f"{one['false_kept']:.1%} of {int(one['nothing'])}" if one["nothing"] else "-",
-        )
-        for name, one in some.items()
+        _REPLAY.format(**figures, before_commit=BEFORE).strip(),
+        table(named(miners, "report set")),
+        table(named(figures["by_actor"], "report set, by actor")),
+        table(named(figures["by_page"], "report set, by page")),
+        table(row for row in causes if "critical" not in row.values()),
+        table(named(figures["work"], "work set, settings")),
     ]
 
 
@@ -112,7 +94,7 @@ policy and one that was trained for a sixth as long, with the last critical step
 (`tests/mining/truth`): a flawless teacher who takes over there succeeds, and one step later fails. Runs after
 which it still succeeds have none. Pages are split by a checksum of their names into a set to work on and one
 to report on; nothing was tuned on the latter. *Recall* and *precision* count decisions at the last critical
-step whose act leads to success there. *Right prompt* counts the act alone, since the prompt is the success's
-side. *Kept*, *precision* and *of those kept* are of all kept runs, those without a critical step too. The
-miner before is the code at {before_commit}.
+step whose act leads to success there. *Remedy* counts the act alone, since the prompt is the success's
+side. *Kept* and the precisions are of all kept runs, those without a critical step too. The miner before is
+the code at {before_commit}.
 """

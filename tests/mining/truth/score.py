@@ -16,7 +16,7 @@ from collection.mining.pipeline import mine_runs
 from collection.mining.runs import parse_run
 from rmsweb_jax.records.schema import AuditPair
 from tests.mining.truth.runs import Frozen, Part, Truth, path_of
-from tests.proofs.result import ROOT
+from tests.proofs.page import ROOT
 
 # Keeps every case: what the miner finds, not what a corpus of some size would hold.
 ALL = BalanceConfig(1.0, 1.0, 0.0, 0.0)

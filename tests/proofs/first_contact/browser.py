@@ -24,7 +24,7 @@ from tests.fleet.moving import (
     tour,
     type_and_enter,
 )
-from tests.proofs.result import table
+from tests.proofs.page import table
 
 ENTER_MS = tuple(range(0, 401, 8))[:50]
 POPUP_MS = tuple(ms for ms in range(0, 601, 20) for _ in range(2))
@@ -207,15 +207,18 @@ def main() -> str:
     parts = [
         "## Pages that move, and errors in every call",
         table(
-            ("what", "episodes", *BAD, NEXT),
-            [(name, *(row.counts[what] for what in ("episodes", *BAD, NEXT))) for name, row in rows.items()],
+            {"what": name} | {what: row.counts[what] for what in ("episodes", *BAD, NEXT)}
+            for name, row in rows.items()
         ),
         "\n".join(f"- {name}: {text}" for name, row in rows.items() for text in row.examples.values()),
         f"Enter: {recorded} recorded; the server answers after 0 to {max(ENTER_MS)} ms.",
         f"Popups: {opened.counts['popup seen']} of {len(POPUP_MS)} were seen before they closed, 0 to"
         f" {max(POPUP_MS)} ms after the click.",
         "An error raised by hand in the first, the last, and all calls; the outcome of the episode:",
-        table(("call", "first", "last", "all"), [(name, *played) for name, played in outcomes.items()]),
+        table(
+            {"call": name, **dict(zip(("first", "last", "all"), played, strict=True))}
+            for name, played in outcomes.items()
+        ),
         f"{len(ended)} episodes with errors in {len(broken)} kinds of call: {dead} without an outcome.",
     ]
     page = "\n\n".join(part for part in parts if part)

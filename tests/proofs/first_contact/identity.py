@@ -21,9 +21,8 @@ from typing import Any
 
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from tests.policies import perturb, write_corpus
-from tests.proofs.result import ROOT
 from tests.proofs.rl_resume import write_prompts
-from tests.proofs.runs import command
+from tests.training.runs import ROOT, command
 from tests.virtual_devices import device_environment
 
 BYTES, PLACES = 64, 6

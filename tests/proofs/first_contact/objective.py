@@ -31,7 +31,7 @@ from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from tests.experiments.test_wrong_settings import CASES, refusal
 from tests.policies import REPLY, random_messages, save_random_policy
-from tests.proofs.result import table
+from tests.proofs.page import table
 from tests.serve.conftest import random_adapters
 
 TEMPERATURES = (0.3, 0.6, 1.0, 1.5)
@@ -133,21 +133,32 @@ def main() -> str:
         root = Path(name)
         gaps = sampler_gaps(root / "gaps")
         refused = [(*case, *refusal(*case[:3], root / str(number))) for number, case in enumerate(CASES)]
-    head = ("temperature", "tokens", "mean gap, nats", "largest", "mean gap if training scores at 1")
     rows = [
-        (gap.temperature, gap.tokens, f"{gap.mean:.1e}", f"{gap.largest:.1e}", f"{gap.mean_at_1:.1e}")
+        {
+            "temperature": gap.temperature,
+            "tokens": gap.tokens,
+            "mean gap, nats": f"{gap.mean:.1e}",
+            "largest": f"{gap.largest:.1e}",
+            "mean gap if training scores at 1": f"{gap.mean_at_1:.1e}",
+        }
         for gap in gaps
     ]
     lines = [
-        (f"`{script}`", code, len(compiled), " ".join(said)) for script, *_, code, said, compiled in refused
+        {
+            "script": f"`{script}`",
+            "exit code": code,
+            "programs compiled": len(compiled),
+            "what it says": " ".join(said),
+        }
+        for script, *_, code, said, compiled in refused
     ]
     page = "\n\n".join(
         (
             "## Objective",
             "Sampler and trainer, log-probabilities of the same tokens, float32:",
-            table(head, rows),
+            table(rows),
             "Wrong settings, given to the scripts:",
-            table(("script", "exit code", "programs compiled", "what it says"), lines),
+            table(lines),
         )
     )
     print(page)

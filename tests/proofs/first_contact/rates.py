@@ -14,7 +14,7 @@ from collection.report.paper_tables import p_value, percent, points
 from configs.report import get_config
 from experiments import report
 from rmsweb_jax.records.schema import JudgeFingerprint
-from tests.proofs.result import table
+from tests.proofs.page import table
 from tests.report.evaluated import read_json, write_evaluation
 
 # WebVoyager's size; its site of 43 tasks is the one that is blocked.
@@ -54,34 +54,28 @@ def main() -> str:
     scores = {name: score(one) for name, one in rates.items()}
     found = {name: compare(*pair) for name, pair in pairs.items()}
     rows = [
-        (name, one["missing"], *(percent(one[f"pass_at_{k}"]) for k in (1, 3)))
+        {"evaluation": name, "runs without a result": one["missing"]}
+        | {f"pass@{k}, %": percent(one[f"pass_at_{k}"]) for k in (1, 3)}
         for name, one in scores.items()
     ]
     differences = [
-        (
-            name,
-            " / ".join(map(str, one["missing"])),
-            points(one["pass_at_1"]),
-            p_value(one["permutation_p"]),
-            p_value(one["mcnemar_p"]),
-            f"{p_value(one['missing_p'])}{' ≠' if one['uneven'] else ''}",
-        )
+        {
+            "difference": name,
+            "missing": " / ".join(map(str, one["missing"])),
+            "pass@1 (points)": points(one["pass_at_1"]),
+            "permutation p": p_value(one["permutation_p"]),
+            "McNemar p (pass@3)": p_value(one["mcnemar_p"]),
+            "sign test of missing runs, p": f"{p_value(one['missing_p'])}{' ≠' if one['uneven'] else ''}",
+        }
         for name, one in found.items()
     ]
-    heads = (
-        "missing",
-        "pass@1 (points)",
-        "permutation p",
-        "McNemar p (pass@3)",
-        "sign test of missing runs, p",
-    )
     page = "\n\n".join(
         [
             "# Runs without a result",
             f"{TASKS} tasks, {RUNS} runs each, made evaluation folders. In brackets: the bounds, if all runs "
             "without a result had failed and if all had been solved. ¶ marks missing runs, ≠ uneven ones.",
-            table(("evaluation", "runs without a result", "pass@1, %", "pass@3, %"), rows),
-            table(("difference", *heads), differences),
+            table(rows),
+            table(differences),
             f"The headline table of `experiments.report` has the mark: {tables}.\n",
         ]
     )

@@ -14,7 +14,7 @@ from typing import Any
 from tests.interrupts import End, Ready, Script, compiles, exported, has_rows
 from tests.policies import write_corpus
 from tests.proofs.rl_resume import write_prompts
-from tests.proofs.runs import command
+from tests.training.runs import command
 
 _SHARED = {"model": "tiny_base", "max_pixels": 4096, "row_multiple": 64, "checkpoint_every": 100}
 _SFT = _SHARED | {"max_length": 256, "batch_size": 4, "row_tokens": 256, "trainable": "lora", "lora.rank": 4}

@@ -1,3 +1,0 @@
-import $ from 'jquery';
-
-window.$ = window.jQuery = $;
