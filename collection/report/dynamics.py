@@ -14,8 +14,6 @@ from collection.report.plots import BAD, MUTED, SERIES, Series, draw_curve, labe
 
 # Metrics of one training, one row per step.
 Rows = Sequence[Mapping[str, Any]]
-# Axes -> (lowest, highest) value shown.
-Scales = Mapping[str, tuple[float, float]]
 
 _SIZE = (10.6, 3.3)
 _SOLVED, _UNSOLVED = "gates/std_rejected_solved", "gates/std_rejected_unsolved"
@@ -47,13 +45,7 @@ class _Mean:
     high: np.ndarray
 
 
-def dynamics_plot(
-    trainings: Sequence[Rows],
-    name: str,
-    title: str,
-    reference: Sequence[Rows] = (),
-    scales: Scales | None = None,
-) -> str:
+def dynamics_plot(trainings: Sequence[Rows], name: str, title: str) -> str:
     """Draws three panels in a row as one `<svg>`; returns "" if the metrics have no values for them.
 
     (a) share of groups that the gates rejected, (b) log-probability of correct and wrong replies and their
@@ -62,8 +54,6 @@ def dynamics_plot(
     Args:
       trainings: runs of the same settings from different seeds.
       name, title: as for `plots.render`.
-      reference: trainings whose means are drawn as dotted lines, to compare with.
-      scales: of `common_scales`; None fits each axis to its own values.
     """
     if not any(_mean(trainings, metric) for metric in METRICS):
         return ""
@@ -84,32 +74,12 @@ def dynamics_plot(
                     _line(axes, trainings, metric, label, color)
             if key == "gates":
                 _gates(axes, trainings)
-            _reference(axes, key, reference)
-            _finish(axes, key, scales)
+            _finish(axes, key)
         lower.axhline(0, color=MUTED, linewidth=0.8)
         for key in ("gates", "gap", "pg_clipfrac", "rollout_log_ppl"):
             label_steps(all_axes[key])
 
     return render(draw, _SIZE, name, title)
-
-
-def common_scales(groups: Sequence[Sequence[Rows]]) -> dict[str, tuple[float, float]]:
-    """Returns limits for each axis that cover all groups of trainings, so that their plots are comparable."""
-    scales = {}
-    for key, lines in _LINES.items():
-        values: list[float] = []
-        for trainings in groups:
-            found = [mean for metric, _, _ in lines if (mean := _mean(trainings, metric))]
-            values += [float(mean.low.min()) for mean in found] + [float(mean.high.max()) for mean in found]
-            if key == "gates":
-                # The first two metrics are stacked areas.
-                values.append(sum(float(mean.mean.max()) for mean in found[:2]))
-        if values:
-            low, high = min(values), max(values)
-            # A constant metric has no range, and an all-zero one no scale; an axis needs both.
-            margin = 0.06 * (high - low) or 0.05 * abs(high) or 1e-6
-            scales[key] = (0.0 if key == "gates" else low - margin, high + margin)
-    return scales
 
 
 def _mean(trainings: Sequence[Rows], metric: str) -> _Mean | None:
@@ -149,21 +119,8 @@ def _gates(axes: Any, trainings: Sequence[Rows]) -> None:
     _line(axes, trainings, _COMPETENCE, "competence gate", SERIES[0])
 
 
-def _reference(axes: Any, key: str, reference: Sequence[Rows]) -> None:
-    found = {metric: _mean(reference, metric) for metric, _, _ in _LINES[key]}
-    solved, unsolved = found.pop(_SOLVED, None), found.pop(_UNSOLVED, None)
-    dotted = {"linewidth": 1.1, "linestyle": ":"}
-    if solved and unsolved:
-        axes.plot(solved.x, solved.mean + unsolved.mean, color=BAD, **dotted)
-    for metric, _, color in _LINES[key]:
-        if mean := found.get(metric):
-            axes.plot(mean.x, mean.mean, color=color, **dotted)
-
-
-def _finish(axes: Any, key: str, scales: Scales | None) -> None:
-    if scales and key in scales:
-        axes.set_ylim(*scales[key])
-    elif key == "gates":
+def _finish(axes: Any, key: str) -> None:
+    if key == "gates":
         axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(5 if key in ("gates", "logp") else 3))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}".replace("-", "−")))

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from collection.evaluation.statistics import CONFIDENCE, crossed_bootstrap
-from collection.report.dynamics import common_scales, dynamics_plot
 from collection.report.paper_tables import percent, points
-from collection.report.plots import standalone
-from collection.report.tables import Column, Document, PlotFile, Table, TableRow
+from collection.report.tables import Column, Document, Table, TableRow
 from experiments.studies.ablations.records import SFT, BrowserRun, HeldOut, Settings, TrainingRun
 from experiments.studies.ablations.settings import FULL, VARIANTS
 from rmsweb_jax.errors import UserError
@@ -40,13 +38,6 @@ NOTES = (
     "right, no contrast), *hard* (no competent reply). The replies are sampled, but the greedy reply that is "
     "compared is not one of them.",
     "The learning rate of `sft_same_prompts` is that of RL and was not tuned: another one may do better.",
-)
-PANELS = (
-    "Mean over seeds, with a band from the lowest to the highest; dotted: the full recipe. All variants have "
-    "the same scales. (a) Share of sampled groups without contrast, solved or unsolved, and without a "
-    "competent reply (0 where that gate is off). (b) Mean log-probability per token of correct and wrong "
-    "replies in accepted groups, and their gap. (c) KL to the SFT policy (k3), PPO KL within an iteration, "
-    "share of clipped tokens, and log-perplexity of the rollouts."
 )
 
 
@@ -235,29 +226,10 @@ def tables(figures: Mapping[str, Any]) -> list[Table]:
     return [claims, *_held_out(figures), *browser, _work(figures["variants"])]
 
 
-def document(figures: Mapping[str, Any], panels: Mapping[str, str], command: str) -> Document:
-    """The page of one run of the study; `panels` are SVG texts by variant."""
+def document(figures: Mapping[str, Any], command: str) -> Document:
+    """The page of one run of the study."""
     missing = [f"Not run yet: {', '.join(figures['missing'])}."] if figures["missing"] else []
-    plots = [
-        PlotFile(f"Training dynamics of {variant}", VARIANTS[variant], f"{variant}.svg", svg)
-        for variant, svg in panels.items()
-    ]
-    notes = [*missing, *NOTES, *([PANELS] if plots else [])]
-    return Document("Ablations", tables(figures), plots, notes, command)
-
-
-def render_panels(runs: Sequence[TrainingRun]) -> dict[str, str]:
-    """Variant -> its three panels as an SVG file; all variants share their scales."""
-    trainings: dict[str, list[Any]] = {variant: [] for variant in VARIANTS}
-    for run in sorted(runs, key=lambda run: run.seed):
-        trainings[run.variant].append(run.rows())
-    drawn = {variant: rows for variant, rows in trainings.items() if rows}
-    scales = common_scales(list(drawn.values()))
-    panels = {}
-    for variant, rows in drawn.items():
-        reference = [] if variant == FULL else trainings[FULL]
-        panels[variant] = dynamics_plot(rows, variant, f"Training dynamics of {variant}", reference, scales)
-    return {variant: standalone(svg) for variant, svg in panels.items() if svg}
+    return Document("Ablations", tables(figures), [], [*missing, *NOTES], command)
 
 
 def _held_out(figures: Mapping[str, Any]) -> list[Table]:

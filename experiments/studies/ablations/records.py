@@ -62,13 +62,6 @@ class TrainingRun(_Record):
     steps: tuple[int, ...]
     curves: dict[str, tuple[float | None, ...]]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The curves as metrics, one row per step."""
-        return [
-            {"step": step, **{name: curve[place] for name, curve in self.curves.items()}}
-            for place, step in enumerate(self.steps)
-        ]
-
 
 class BrowserRun(_Record):
     """A policy's runs in the browser.

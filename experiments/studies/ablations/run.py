@@ -9,8 +9,8 @@ variants train from that policy and answer the same held-out prompts; those of t
 the browser.
 
 A finished training or evaluation leaves a small result file in `config.output` and does not run again, even
-if the file came with the repository. `ablations.md`, `figures.json` and the plots in the workdir are made
-from the result files alone.
+if the file came with the repository. `ablations.md` and `figures.json` in the workdir are made from the
+result files alone.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ import hashlib
 import json
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
-from rich.console import Console
 
 from collection.evaluation.results import to_json
 from collection.report.sources import RunFolder
@@ -34,7 +32,7 @@ from collection.report.tables import to_markdown
 from configs import rl
 from experiments import cli
 from experiments.stages import Chain, Stage, run_stages
-from experiments.studies.ablations.figures import build_figures, document, render_panels
+from experiments.studies.ablations.figures import build_figures, document
 from experiments.studies.ablations.records import (
     SFT,
     SFT_ON_PROMPTS,
@@ -51,7 +49,6 @@ from experiments.studies.ablations.records import (
 )
 from experiments.studies.ablations.settings import FULL, AblationSettings
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.settings import from_config, safe_keys
 from rmsweb_jax.storage import local_path
@@ -308,27 +305,16 @@ def run_chains(
     Raises:
       UserError: some failed; names the first failed stage and its log.
     """
-    console = Console(stderr=True, highlight=False)
-    progress = Progress(workdir, "ablations", len(chains))
-    started, done, failed = time.monotonic(), 0, []
-
-    def show(running: Sequence[tuple[Chain, Stage]]) -> None:
-        progress.update(done, ", ".join(f"{chain.name}: {stage.name}" for chain, stage in running))
-
-    with contextlib.closing(run_stages(chains, workdir / ".jax_cache", settings.jobs, show)) as ends:
+    done, failed = 0, []
+    with contextlib.closing(run_stages(chains, workdir / ".jax_cache", settings.jobs)) as ends:
         for end in ends:
-            if not end.last:
-                continue
-            done += 1
+            if end.last:
+                done += 1
+                print(f"[{done}/{len(chains)}] {end.chain.name}: {end.error or 'done'}", flush=True)
             if end.error:
                 failed.append(end.error)
-            else:
+            elif end.last:
                 keep(end.chain)
-            minutes = (time.monotonic() - started) / 60
-            left = minutes / done * (len(chains) - done)
-            result = f"{end.error or 'done'} ({minutes:.0f} min, about {left:.0f} left)"
-            console.print(f"[{done}/{len(chains)}] {end.chain.name}: {result}", markup=False)
-    progress.close()
     if failed:
         others = f" ({len(failed)} of {len(chains)} failed)" if len(failed) > 1 else ""
         raise UserError(f"{failed[0]}{others}; run the same command again to go on")
@@ -346,7 +332,7 @@ def keep(chain: Chain, workdir: Path, folder: Path) -> None:
 
 
 def write_page(settings: AblationSettings, folder: Path, workdir: Path) -> None:
-    """Writes `ablations.md`, `figures.json` and the plots, from the result files in `folder` alone."""
+    """Writes `ablations.md` and `figures.json` from the result files in `folder` alone."""
     shared = load_settings(folder)
     assert shared is not None
     variants, seeds = settings.variants, settings.seeds
@@ -354,13 +340,10 @@ def write_page(settings: AblationSettings, folder: Path, workdir: Path) -> None:
     played = load_runs(folder, variants, seeds, BrowserRun)
     figures = build_figures(shared, load_held_out(folder), runs, played, settings.seed)
     figures["missing"] = sorted(f"{one[0]} {one[1]}" for one in missing(settings, folder))
-    panels = render_panels(runs)
-    for variant, svg in panels.items():
-        write_atomic(workdir / f"{variant}.svg", svg.encode())
     command = shlex.join(["python", "-m", "experiments.studies.ablations.run", *sys.argv[1:]])
     path = workdir / "ablations.md"
     write_atomic(workdir / "figures.json", to_json(figures))
-    write_atomic(path, to_markdown(document(figures, panels, command)).encode())
+    write_atomic(path, to_markdown(document(figures, command)).encode())
     left = len(figures["missing"])
     print(f"{path}: {len(runs)} trainings and {len(played)} evaluations are there, {left} missing")
 

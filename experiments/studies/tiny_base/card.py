@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from matplotlib.figure import Figure
 
 from experiments.studies.tiny_base.settings import Phase
 from rmsweb_jax.records.files import write_atomic
@@ -100,21 +97,3 @@ def phase_rows(metrics: Sequence[Mapping[str, Any]], phases: Sequence[Phase]) ->
             rows.append(row | {"accuracy": last["accuracy"], "chance": last["chance"]})
             before = last["step"]
     return rows
-
-
-def write_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Draws accuracy and guessing over the run's steps, phases marked, as a PNG."""
-    figure = Figure(figsize=(6.4, 2.8), dpi=100, layout="constrained")
-    axes = figure.add_subplot()
-    steps = [row["step"] for row in metrics]
-    axes.plot(steps, [row["accuracy"] for row in metrics], label="index right")
-    axes.plot(steps, [row["chance"] for row in metrics], label="guessing", linestyle=":")
-    for before, row in itertools.pairwise(metrics):
-        if row["phase"] != before["phase"]:
-            axes.axvline(before["step"], color="0.8", linewidth=0.8, zorder=0)
-    for name in dict.fromkeys(row["phase"] for row in metrics):
-        first = next(row["step"] for row in metrics if row["phase"] == name)
-        axes.text(first, 1.02, name, fontsize=7)
-    axes.set(xlabel="step", ylim=(0, 1), xlim=(0, None))
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
-    figure.savefig(path)

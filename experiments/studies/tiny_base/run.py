@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from collection.environments.miniwob import page_names
 from experiments import cli
 from experiments.studies.tiny_base.batches import KINDS, BatchMaker, RecordedPages
-from experiments.studies.tiny_base.card import write_card, write_curve
+from experiments.studies.tiny_base.card import write_card
 from experiments.studies.tiny_base.corpus import words
 from experiments.studies.tiny_base.corpus.recorded import record_episodes
 from experiments.studies.tiny_base.settings import BaseConfig, ModelSettings, Sizes
@@ -159,7 +159,6 @@ def main(settings: ConfigDict, workdir: Path) -> None:
     num_params = sum(value.size for value in split_params(model)[1].values())
     metrics = read_metrics(workdir)
     write_card(workdir / "export", report, metrics, config.phases, num_params)
-    write_curve(workdir / "curve.png", metrics)
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 
 

@@ -106,13 +106,6 @@ def test_the_sft_policy_pairs_with_every_seed():
     assert full["pass_minus_sft"]["mean"] == pytest.approx(1 / 40)
 
 
-def test_a_training_gives_its_curves_back_as_rows():
-    assert training(FULL, 1, set()).rows() == [
-        {"step": 1, "kl_ref": 0.0, "gates/std_rejected_solved": 0.1},
-        {"step": 2, "kl_ref": 0.1, "gates/std_rejected_solved": None},
-    ]
-
-
 def test_the_order_of_runs_does_not_matter():
     runs = [training(variant, seed, {seed, 5}) for variant in (FULL, "dapo") for seed in range(3)]
     shuffled = [runs[place] for place in np.random.default_rng(0).permutation(len(runs))]

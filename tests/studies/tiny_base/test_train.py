@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from configs.studies.tiny_base import VARIANTS, get_config
 from experiments.studies.tiny_base import train as train_module
 from experiments.studies.tiny_base.batches import RowEncoder
-from experiments.studies.tiny_base.card import write_card, write_curve
+from experiments.studies.tiny_base.card import write_card
 from experiments.studies.tiny_base.corpus import stream
 from experiments.studies.tiny_base.run import export_model, fresh_model
 from experiments.studies.tiny_base.settings import BaseConfig, ModelSettings, Phase
@@ -189,8 +189,6 @@ def test_the_card_names_steps_phases_and_scores(tmp_path):
     text = (tmp_path / "README.md").read_text()
     assert "| one | 50 | 256 | 0.500 | 0.250 |" in text and "never" not in text
     assert "| held out | 9 | 0.875 | 0.200 | 0.500 |  |  | 0.990 |" in text
-    write_curve(tmp_path / "curve.png", metrics)
-    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
