@@ -26,8 +26,8 @@ from collection.report.evaluations import ReportSettings
 from collection.tasks.benchmarks import READERS, BenchmarkFiles
 from collection.tasks.task_writer import MakeTasksSettings
 from collection.traces import ExportTracesSettings
+from experiments.benchmark import BenchmarkConfig
 from experiments.studies.ablations.settings import AblationSettings, PromptSettings
-from experiments.studies.benchmark.config import BenchmarkConfig
 from experiments.studies.tiny_base.settings import BaseConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.folder import ExportSettings
@@ -187,6 +187,7 @@ def test_no_module_of_collection_loads_jax():
 
 # The settings of each config file. Those of an evaluation depend on its benchmark.
 SETTINGS: dict[str, Callable[[str], type]] = {
+    "benchmark": lambda variant: BenchmarkConfig,
     "build_sft": lambda variant: BuildSftSettings,
     "collect": lambda variant: CollectSettings,
     "evaluate": lambda variant: BENCHMARKS.get(variant.rpartition(",")[2], MiniwobSettings),
@@ -203,7 +204,6 @@ SETTINGS: dict[str, Callable[[str], type]] = {
     "sft": lambda variant: SftConfig,
     "studies.ablation_prompts": lambda variant: PromptSettings,
     "studies.ablations": lambda variant: AblationSettings,
-    "studies.benchmark": lambda variant: BenchmarkConfig,
     "studies.tiny_base": lambda variant: BaseConfig,
     "verify_mined": lambda variant: VerifySettings,
 }

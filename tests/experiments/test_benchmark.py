@@ -1,0 +1,35 @@
+"""The benchmark at its smallest: all three programs run, and their rates follow from their seconds."""
+
+import dataclasses
+
+import pytest
+
+from experiments.benchmark import BenchmarkConfig, measure, page
+from rmsweb_jax.errors import UserError
+
+SMALL = BenchmarkConfig(
+    model="tiny", dtype="float32", prompt=32, response=4, image_side=2, samples=2, groups=1, num_samples=2
+)
+
+
+def test_all_programs_are_measured():
+    report = measure(dataclasses.replace(SMALL, peak_tflops=1.0, warmup=1, steps=2))
+    rows = {row["program"]: row for row in report["programs"]}
+    # Two samples; a prompt with two replies; the tokens of these replies.
+    assert {name: row["tokens_per_step"] for name, row in rows.items()} == {
+        "SFT": 2 * 36,
+        "RL update": 32 + 2 * 4,
+        "engine": 2 * 4,
+    }
+    for row in rows.values():
+        assert 0 < row["fastest"] <= row["step_seconds"] <= row["slowest"]
+        assert row["tokens_per_second"] == pytest.approx(row["tokens_per_step"] / row["step_seconds"])
+        assert row["mfu"] == pytest.approx(row["tflops_per_second"])
+    assert all(f"| {name} |" in page(report, "COMMAND") for name in rows)
+
+
+def test_a_prompt_without_room_for_its_image_is_refused():
+    with pytest.raises(UserError, match=r"config\.prompt=6 .* make it 7 or more"):
+        dataclasses.replace(SMALL, prompt=6)
+    with pytest.raises(UserError, match=r"config\.steps is 0"):
+        dataclasses.replace(SMALL, steps=0)
