@@ -52,7 +52,7 @@ from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.step import rl_steps, update_policy
-from rmsweb_jax.settings import from_config
+from rmsweb_jax.settings import Range, check_ranges, from_config
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.mesh import MeshConfig, is_first, make_mesh, process_rows, row_shards
@@ -93,9 +93,8 @@ class BenchmarkConfig:
     steps: int = 5
 
     def __post_init__(self) -> None:
-        for name in ("response", "image_side", "samples", "groups", "num_samples", "warmup", "steps"):
-            if getattr(self, name) < 1:
-                raise UserError(f"config.{name} is {getattr(self, name)}: make it 1 or more")
+        names = ("response", "image_side", "samples", "groups", "num_samples", "warmup", "steps")
+        check_ranges(self, {name: Range(ge=1) for name in names} | {"peak_tflops": Range(ge=0)})
         if self.prompt < self.image_side**2 + 3:
             raise UserError(
                 f"config.prompt={self.prompt} does not hold an image of {self.image_side}**2 tokens: "
