@@ -11,6 +11,7 @@ pod the same command runs on every host, with `--distributed`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import json
 import math
@@ -110,6 +111,7 @@ class Setup:
     shape: Qwen3VLConfig
     mesh: Mesh
 
+    @functools.cached_property
     def model(self) -> Qwen3VL:
         """Random weights with adapters, each made on its own devices."""
         dtype = jnp.dtype(self.config.dtype)
@@ -187,7 +189,7 @@ class Setup:
 
 def sft(setup: Setup) -> dict[str, Any]:
     """A step of supervised fine-tuning: gradient, clipping, AdamW."""
-    config, model, mesh = setup.config, setup.model(), setup.mesh
+    config, model, mesh = setup.config, setup.model, setup.mesh
     count = config.samples * setup.rows
     weight = {"weight": 1 / config.response, "action": 1.0}
     trees = [Tree(one, (Branch(one.target, weight),)) for one in setup.examples(count)]
@@ -197,7 +199,8 @@ def sft(setup: Setup) -> dict[str, Any]:
     batch = on_mesh(lay_out(trees.__getitem__, plan, packer.shape, setup.shape, held, VALUES), mesh)
     adapters, (graphdef, params, frozen) = count_parameters(model)["adapters"], split_model(model, "lora")
     optimizer = adamw(1e-4, weight_decay=0.01, clip_norm=1.0)
-    state = init_state(params, optimizer, mesh)
+    # Steps take over the arrays that they train; the model keeps its own.
+    state = init_state(jax.tree.map(jnp.copy, params), optimizer, mesh)
     steps, key = sft_steps(graphdef, state, optimizer, count, mesh, setup.options), jax.random.key(0)
 
     def step() -> Any:
@@ -212,7 +215,7 @@ def sft(setup: Setup) -> dict[str, Any]:
 
 def rl(setup: Setup) -> dict[str, Any]:
     """An update of Salvage-DS: log-probabilities of old policy and reference, gradient, AdamW."""
-    config, model, mesh = setup.config, setup.model(), setup.mesh
+    config, model, mesh = setup.config, setup.model, setup.mesh
     rng, groups = np.random.default_rng(1), []
     for example in setup.examples(config.groups * setup.rows):
         size = SampleSize(example.sample_id, example.length, example.num_targets, (len(example.patches[0]),))
@@ -232,7 +235,8 @@ def rl(setup: Setup) -> dict[str, Any]:
     packer = _packer(setup, config.prompt + config.num_samples * config.response, 1)
     adapters, (graphdef, params, frozen) = count_parameters(model)["adapters"], split_model(model, "lora")
     optimizer = adamw(1e-6, weight_decay=0.01, clip_norm=1.0)
-    state = init_state(params, optimizer, mesh)
+    # Steps take over the arrays that they train; the model keeps its own.
+    state = init_state(jax.tree.map(jnp.copy, params), optimizer, mesh)
     steps = rl_steps(graphdef, state, optimizer, Objective(), mesh, setup.options)
 
     def step() -> Any:
@@ -250,7 +254,7 @@ def rl(setup: Setup) -> dict[str, Any]:
 
 def engine(setup: Setup) -> dict[str, Any]:
     """Replies of the engine to all prompts, with their prefill; tokens are those of replies."""
-    config, model = setup.config, setup.model()
+    config, model = setup.config, setup.model
     examples = setup.examples(config.groups * setup.rows)
     sampling = Sampling(config.num_samples, config.response, ignore_eos=True)
     sizes = sizes_for(
@@ -287,7 +291,7 @@ def measure(config: BenchmarkConfig) -> dict[str, Any]:
     device, programs = setup.mesh.devices.flat[0], []
     for program in (sft, rl, engine):
         programs.append(program(setup))
-        gc.collect()  # Weights and programs of the last one.
+        gc.collect()  # Arrays and programs of the last one.
     return {
         "config": dataclasses.asdict(config),
         "device": device.device_kind,
