@@ -21,6 +21,11 @@ _TINY = {
     "prompt": 256,
     "response": 32,
     "image_side": 4,
+    "samples": 2,
+    "groups": 1,
+    "num_samples": 4,
+    "warmup": 1,
+    "steps": 2,
 }
 VARIANTS = {"tiny": _TINY, "2b": {"model": "2b"}, "8b": {}, "32b": {"model": "32b"}}
 

@@ -256,7 +256,7 @@ def engine(setup: Setup) -> dict[str, Any]:
     """Replies of the engine to all prompts, with their prefill; tokens are those of replies."""
     config, model = setup.config, setup.model
     examples = setup.examples(config.groups * setup.rows)
-    sampling = Sampling(config.num_samples, config.response, ignore_eos=True)
+    sampling = Sampling(config.num_samples, config.response)
     sizes = sizes_for(
         [(config.prompt, [len(one.patches[0])]) for one in examples],
         samples=config.num_samples,
@@ -264,9 +264,9 @@ def engine(setup: Setup) -> dict[str, Any]:
         lanes=config.num_samples * len(examples),
         shards=setup.rows,
     )
-    made = Engine.for_policy(
-        model, sizes, eos=setup.special[-1], banned=setup.special, layout=choose_layout(model)
-    )
+    # No reply ends early: the end token, too, is never drawn.
+    eos = setup.special[-1]
+    made = Engine.for_policy(model, sizes, eos=eos, banned=setup.special, layout=choose_layout(model))
     made.warm_up()
 
     def step() -> Any:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -42,6 +43,8 @@ from tests.virtual_devices import device_environment
 ROOT = Path(__file__).parents[2]
 JSON = {"Content-Type": "application/json"}
 ASK = {"messages": [{"role": "user", "content": "go"}], "seed": 1}
+# Requests whose client has gone away.
+GONE = 'rmsweb_responses_total{status="499"}'
 
 
 def encoded(processor: Processor, body: dict) -> EncodedPrompt:
@@ -430,7 +433,7 @@ def test_a_client_that_goes_away_is_not_computed_for(make, processor):
         # The engine has not begun, so that the answer cannot come first.
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{url}/v1/chat/completions", json=ASK, timeout=0.5)
-        wait_for(lambda: metric(url, 'rmsweb_responses_total{status="499"}') == 1)
+        wait_for(lambda: metric(url, GONE) == 1)
         with httpx.stream("POST", f"{url}/v1/chat/completions", json=ASK | {"stream": True}):
             pass
         wait_for(lambda: metric(url, "rmsweb_cancelled_requests_total") == 2)
@@ -710,6 +713,20 @@ def test_headers_and_bodies_must_arrive_in_time(engine, processor, caplog):
                     pass
         assert "Traceback" not in caplog.text
         assert post(url, ASK).status_code == 200
+
+
+def test_uploads_that_break_off_leave_no_traceback(url, caplog):
+    address = ("127.0.0.1", int(url.rpartition(":")[2]))
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    before = metric(url, GONE)
+    for reset in (False, True):
+        with socket.create_connection(address, timeout=3000) as sock:
+            sock.sendall(head + b'Content-Length: 100000\r\n\r\n{"messages": [')
+            if reset:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_for(lambda: metric(url, GONE) == before + 2)
+    assert "Traceback" not in caplog.text
+    assert post(url, ASK).status_code == 200
 
 
 def test_objects_have_only_the_properties_that_a_schema_names():
