@@ -69,7 +69,7 @@ def load(folder: Path, dtype: Any = jnp.float32, adapters: bool = False) -> Qwen
     return model
 
 
-def spread(values: Sequence[float], digits: int = 2) -> list[float]:
+def spread(values: Sequence[float] | np.ndarray, digits: int = 2) -> list[float]:
     """Median, smallest and largest."""
     return [round(float(value), digits) for value in (np.median(values), min(values), max(values))]
 
