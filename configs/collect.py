@@ -6,15 +6,6 @@
         --workdir=runs/demo/collect_policy
     python -m experiments.collect --config=configs/collect.py:web_gpt --config.tasks_file=tasks.jsonl \
         --config.actor.cap_usd=20 --workdir=runs/web/collect
-
-Variants: `demo`, `smoke`, `paper` (the paper's rounds and limits, full prompt), `no_reflection` (the
-demo without guidance, an ablation), `web` (tasks on live sites: a file of them with `website` and
-`objective` in each line; an LLM judges; the guard lets through each task's own site, a site to which its
-start page leads, the search engine, and what their pages load from the public internet, as scripts of a CDN);
-`paper_gpt`, `web_gpt` (the paper's teacher GPT-5.1, with the key in OPENAI_API_KEY; `paper` and `web` ask
-Gemini); `demo_policy`, `smoke_policy`, `paper_policy` and `paper_policy_gpt` (a policy acts: one attempt, no
-reflection; the latter two reach the same sites as `web`, and Gemini or GPT-5.1 judges).
-`collection.fleet.config.CollectSettings` has all keys with their meaning.
 """
 
 from __future__ import annotations
@@ -89,20 +80,29 @@ _WEB = {
 LONG_RUN = {"actor": {"outage_hours": 6.0}}
 _ACTS = {"pages": (), "rounds": 1, "stop_after": 0, "reflection": False}
 # A policy that learned little would use up any number of steps.
-_SMOKE_POLICY = {"actor": {**DEMO_POLICY, "label": "sft"}, "limits": {"max_steps": 2}}
+_DEMO_ACTOR = {**DEMO_POLICY, "label": "sft"}
+_SMOKE_POLICY = {"actor": _DEMO_ACTOR, "limits": {"max_steps": 2}}
 
+# On live sites: a judge decides, and the guard lets through a task's own site, one to which its start page
+# leads, the search engine, and what their pages load from the public internet, as scripts of a CDN.
 VARIANTS = {
-    "demo": _DEMO,
-    "smoke": (_DEMO, _SMOKE),
-    "paper": (_PAPER, LONG_RUN),
-    "paper_gpt": (_PAPER, LONG_RUN, {"actor": GPT}),
-    "web": (_PAPER, LONG_RUN, _WEB),
-    "web_gpt": (_PAPER, LONG_RUN, _WEB, {"actor": GPT}),
-    "no_reflection": (_DEMO, {"reflection": False}),
-    "demo_policy": (_DEMO, _ACTS, {"actor": {**DEMO_POLICY, "label": "sft"}}),
-    "smoke_policy": (_DEMO, _SMOKE, _ACTS, _SMOKE_POLICY),
-    "paper_policy": (_WEB, LONG_RUN, _ACTS, {"actor": _SFT, "judge": _PAPER["actor"]}),
-    "paper_policy_gpt": (_WEB, LONG_RUN, _ACTS, {"actor": _SFT, "judge": GPT}),
+    "demo": ("the demo's pages of MiniWoB++, 16 seeds each", _DEMO),
+    "smoke": ("a minute of it", _DEMO, _SMOKE),
+    "paper": ("the paper's rounds and limits, with the full prompt; Gemini acts", _PAPER, LONG_RUN),
+    "paper_gpt": ("the same with GPT-5.1, the key in OPENAI_API_KEY", _PAPER, LONG_RUN, {"actor": GPT}),
+    "web": ("tasks_file's tasks on live sites; Gemini acts and judges", _PAPER, LONG_RUN, _WEB),
+    "web_gpt": ("the same with GPT-5.1", _PAPER, LONG_RUN, _WEB, {"actor": GPT}),
+    "no_reflection": ("the demo without guidance, an ablation", _DEMO, {"reflection": False}),
+    "demo_policy": ("a policy acts: one attempt, no reflection", _DEMO, _ACTS, {"actor": _DEMO_ACTOR}),
+    "smoke_policy": ("a minute of it", _DEMO, _SMOKE, _ACTS, _SMOKE_POLICY),
+    "paper_policy": (
+        "a policy acts on live sites; Gemini judges",
+        *(_WEB, LONG_RUN, _ACTS, {"actor": _SFT, "judge": _PAPER["actor"]}),
+    ),
+    "paper_policy_gpt": (
+        "a policy acts on live sites; GPT-5.1 judges",
+        *(_WEB, LONG_RUN, _ACTS, {"actor": _SFT, "judge": GPT}),
+    ),
 }
 
 

@@ -6,14 +6,9 @@
         --config.model=runs/sft/export --config.tasks_file=WebTailBench.jsonl \
         --config.training=data/collect --workdir=runs/webtailbench/sft
 
-Variants: `demo`, `smoke` and `miniwob` (held-out MiniWoB++ seeds; `miniwob` with the paper's browser, prompt
-and limits, also called `paper`); `webvoyager`, `online_mind2web` and `webtailbench` (on the live web, from
-the benchmarks' own files, with a judge at OpenAI's API unless `config.judge` says otherwise); `apps`
-(the applications that `configs/rl.py:8b,online` does not play; `demo,apps` with the demo's policy);
-`own_tasks` (a file of your own tasks, for example at a server on this machine:
-`--config.guard.hosts="('shop.test=127.0.0.1:8000',)" --config.guard.private="('http://shop.test',)"`).
+`own_tasks` may be at a server on this machine:
+`--config.guard.hosts="('shop.test=127.0.0.1:8000',)" --config.guard.private="('http://shop.test',)"`.
 `--config.actor.kind=scripted` evaluates the scripted teacher, `gemini` or `chat` a model behind an API.
-`collection.evaluation.config` has all keys with their meaning.
 """
 
 from __future__ import annotations
@@ -65,16 +60,16 @@ _APPS = {"applications": ("wiki", "roundup")}
 _OWN_TASKS = {"fleet": {"max_per_site": 16, "site_interval_s": 0.0, "backoff_s": 0.0}}
 
 VARIANTS = {
-    "demo": _DEMO,
-    "smoke": (_DEMO, _SMOKE),
-    "paper": {"pages": PAGES},
-    "miniwob": {"pages": PAGES},
-    "webvoyager": (_LIVE, _WEBVOYAGER),
-    "online_mind2web": (_LIVE, {"judge": {"method": "own_webjudge"}}),
-    "webtailbench": (_LIVE, _WEBTAILBENCH),
-    "apps": _APPS,
-    "demo,apps": ({"actor": DEMO_POLICY, **DEMO_EPISODES}, _APPS),
-    "own_tasks": (_JUDGED, _OWN_TASKS),
+    "demo": ("held-out seeds of the demo's pages of MiniWoB++", _DEMO),
+    "smoke": ("a minute of it", _DEMO, _SMOKE),
+    "paper": ("MiniWoB++ with the paper's browser, prompt and limits", {"pages": PAGES}),
+    "miniwob": ("the same", {"pages": PAGES}),
+    "webvoyager": ("WebVoyager on the live web, judged by GPT-4o", _LIVE, _WEBVOYAGER),
+    "online_mind2web": ("Online-Mind2Web, judged by WebJudge", _LIVE, {"judge": {"method": "own_webjudge"}}),
+    "webtailbench": ("WebTailBench, judged by GPT-4o", _LIVE, _WEBTAILBENCH),
+    "apps": ("the applications that `configs/rl.py:8b,online` does not play", _APPS),
+    "demo,apps": ("the same with the demo's policy", {"actor": DEMO_POLICY, **DEMO_EPISODES}, _APPS),
+    "own_tasks": ("a file of your own tasks, judged by GPT-4o", _JUDGED, _OWN_TASKS),
 }
 
 

@@ -3,17 +3,19 @@
     python -m experiments.export_traces --config=configs/export_traces.py:atif \
         --config.data=data/collect --workdir=data/atif
 
-`atif` has Harbor's documents, `hub` sessions for the trace viewer of the Hugging Face Hub.
 """
 
 from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from collection.traces import FORMATS, ExportTracesSettings
+from collection.config import ExportTracesSettings
 from rmsweb_jax.settings import variant_config
 
-VARIANTS = {name: {"format": name} for name in FORMATS}
+VARIANTS = {
+    "atif": ("Harbor's documents",),
+    "hub": ("sessions for the trace viewer of the Hugging Face Hub", {"format": "hub"}),
+}
 
 
 def get_config(variant: str = "atif") -> ConfigDict:

@@ -6,8 +6,7 @@
         --config.benchmarks.online_mind2web=Online_Mind2Web.json \
         --config.benchmarks.webtailbench=WebTailBench.jsonl --workdir=runs/dev/failure_prior
 
-Variants: `paper` (Gemini names the modes), `rules` (the rules alone, no model). Any chat-completions
-endpoint names them as well: `--config.actor.kind=chat --config.actor.base_url=URL`.
+Any chat-completions endpoint names the modes as well: `--config.actor.kind=chat --config.actor.base_url=URL`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,10 @@ from ml_collections import ConfigDict
 from collection.mining.config import FailurePriorSettings
 from rmsweb_jax.settings import variant_config
 
-VARIANTS = {"paper": {}, "rules": {"actor": {"kind": "none"}}}
+VARIANTS = {
+    "paper": ("Gemini names the modes",),
+    "rules": ("the rules alone, no model", {"actor": {"kind": "none"}}),
+}
 
 
 def get_config(variant: str = "paper") -> ConfigDict:

@@ -3,17 +3,26 @@
     python -m experiments.import_runs --config=configs/import_runs.py:browser_use \
         --config.source=/runs/browser_use --workdir=data/imported
 
-One variant for each kind of folder; `collection/importers` says what is read of each.
+`collection/importers` says what is read of each kind of folder.
 """
 
 from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from collection.importers import FORMATS, ImportSettings
+from collection.config import ImportSettings
 from rmsweb_jax.settings import variant_config
 
-VARIANTS = {name: {"kind": name} for name in FORMATS}
+_SYSTEMS = {
+    "browser_use": "browser-use",
+    "webvoyager": "WebVoyager",
+    "online_mind2web": "Online-Mind2Web",
+    "fara": "Fara-7B",
+    "molmoweb": "MolmoWeb",
+    "openwebrl": "OpenWebRL",
+    "webgym": "WebGym",
+}
+VARIANTS = {name: (f"runs of {system}", {"kind": name}) for name, system in _SYSTEMS.items()}
 
 
 def get_config(variant: str = "browser_use") -> ConfigDict:

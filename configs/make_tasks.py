@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from collection.tasks.task_writer import MakeTasksSettings
+from collection.config import MakeTasksSettings
 from rmsweb_jax.settings import variant_config
 
-VARIANTS = {"paper": {}}
+VARIANTS = {"paper": ("Gemini writes the tasks",)}
 
 
 def get_config(variant: str = "paper") -> ConfigDict:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from collection.report.evaluations import ReportSettings
+from collection.config import ReportSettings
 from rmsweb_jax.settings import variant_config
 
-VARIANTS = {"demo": {}, "smoke": {}}
+VARIANTS = {"demo": ("the page of a run",), "smoke": ("the same",)}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:

@@ -3,18 +3,19 @@
     python -m experiments.train_rl --config=configs/rl.py:demo --config.prompts=runs/demo/mine/prompts \
         --config.model=runs/demo/sft/export --workdir=runs/demo/rl
 
-A variant is a size, or a size and an ablation: `8b`, `8b,anchor_free`, `demo,dapo`. `binary_reward` pays
-for exact replies alone, `text_reward` for similar text, and `async` also trains on groups of the policy
-before. `8b` and `32b` hold the paper's values; `demo` and `smoke` fit two CPU cores. `online` is the
-demo with episodes that the policy plays, `8b,online` that of a size, `8b,online,async` an ablation of it.
+A variant is a size, or a size and an ablation: `8b`, `8b,anchor_free`, `demo,dapo`. `online` is the demo with
+episodes that the policy plays, `8b,online` that of a size, `8b,online,async` an ablation of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ml_collections import ConfigDict
 
+from configs import collect
+from experiments.online_settings import OnlineSettings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import variant_config
 
@@ -57,31 +58,34 @@ _SMOKE = {
     "rollout_lanes": 16,
     "eval_every": 2,
 }
-_SIZES = {"demo": (_DEMO,), "smoke": (_DEMO, _SMOKE), "8b": (_8B,), "32b": (_32B,)}
-
-ABLATIONS = {
-    # No mining: `config.prompts` is the SFT corpus, and every action in it is a prompt. `config.eval_prompts`
-    # should name the mined prompts, so that runs are compared on the same ones.
-    "full_corpus": {"corpus": "full"},
-    # Rejected groups are kept for the KL term alone.
-    "anchor_free": {"objective": {"salvage_weight": 0.0}},
-    # Std gate alone, no salvage, DAPO's own Clip-Higher range; mined corpus, reward and KL stay.
-    "dapo": {
-        "competence_gate": False,
-        "max_salvage_groups": 0,
-        "objective": {"salvage_weight": 0.0, "clip_high": 0.28},
-    },
-    # The divergence is still measured.
-    "no_kl": {"objective": {"kl_coef": 0.0}},
-    "binary_reward": {"reward": "binary"},
-    "text_reward": {"reward": "text"},
-    # An endpoint draws while the policy is updated; the training mesh keeps what it has begun.
-    "async": {"max_staleness": 1},
+_SIZES = {
+    "demo": ("the tiny policy on two CPU cores, five minutes", _DEMO),
+    "smoke": ("a minute of it", _DEMO, _SMOKE),
+    "8b": ("the paper's values for 8B", _8B),
+    "32b": ("and for 32B", _32B),
 }
-VARIANTS = _SIZES | {
-    f"{size},{name}": (*patches, change)
-    for size, patches in _SIZES.items()
-    for name, change in ABLATIONS.items()
+
+# Each with what differs from the size.
+ABLATIONS = {
+    # `config.eval_prompts` should name the mined prompts, so that runs are compared on the same ones.
+    "full_corpus": ("no mining: prompts are the actions of an SFT corpus", {"corpus": "full"}),
+    "anchor_free": (
+        "rejected groups are kept for the KL term alone",
+        {"objective": {"salvage_weight": 0.0}},
+    ),
+    # Mined corpus, reward and KL stay.
+    "dapo": (
+        "std gate alone, no salvage, DAPO's own clip range",
+        {
+            "competence_gate": False,
+            "max_salvage_groups": 0,
+            "objective": {"salvage_weight": 0.0, "clip_high": 0.28},
+        },
+    ),
+    "no_kl": ("no KL term; the divergence is still measured", {"objective": {"kl_coef": 0.0}}),
+    "binary_reward": ("pays for exact replies alone", {"reward": "binary"}),
+    "text_reward": ("pays for similar text", {"reward": "text"}),
+    "async": ("an endpoint draws while the policy is updated", {"max_staleness": 1}),
 }
 
 
@@ -131,43 +135,41 @@ _ONLINE = {
 }
 
 
-# What differs from an online run: the next batch is played while the policy is updated; turns that take a
-# mined decision's verified action are paid; all turns weigh the same; faults are failures; failures weigh
-# as much as successes.
 ONLINE_ABLATIONS = {
-    "async": {"max_staleness": 1},
-    "step_bonus": {"step_bonus": 0.5},
-    "turn_credit": {"credit": "turn"},
-    "unmasked": {"mask_faults": False},
-    "failures": {"negative_weight": 1.0},
+    "async": ("the next batch is played while the policy is updated", {"max_staleness": 1}),
+    "step_bonus": ("turns that take a mined decision's verified action are paid", {"step_bonus": 0.5}),
+    "turn_credit": ("all turns weigh the same", {"credit": "turn"}),
+    "unmasked": ("faults of browser, site, machine or judge are failures", {"mask_faults": False}),
+    "failures": ("failures weigh as much as successes", {"negative_weight": 1.0}),
 }
-ONLINE_VARIANTS = [
-    ",".join(filter(None, (size, "online", change)))
-    for size in ("", *_SIZES)
-    for change in ("", *ONLINE_ABLATIONS)
-]
+_DEMO_PLAY = {"play": {**collect.DEMO_EPISODES, "fleet": {"workers": 5}, "actor": collect.DEMO_POLICY}}
+_SMOKE_PLAY = {"play": {**collect.SMOKE_EPISODES, "limits": {"max_steps": 2}}}
+_LARGE_PLAY = {"play": {"actor": {**collect.POLICY, "server_settings": {}}}}
+_ONLINE_SIZES = {
+    "demo": (_DEMO_PLAY, _ONLINE["demo"]),
+    "smoke": (_DEMO_PLAY, _ONLINE["demo"], _SMOKE_PLAY, _ONLINE["smoke"]),
+    "8b": (_LARGE_PLAY, _ONLINE["8b"]),
+    "32b": (_LARGE_PLAY, _ONLINE["8b"]),
+}
+
+
+def _variants() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for size, (line, *patches) in _SIZES.items():
+        yield size, (line, *patches)
+        for name, (change, patch) in ABLATIONS.items():
+            yield f"{size},{name}", (change, *patches, patch)
+    for size in ("", *_SIZES):
+        line, *patches = _SIZES[size or "demo"]
+        patches += _ONLINE_SIZES[size or "demo"]
+        name = f"{size},online".strip(",")
+        yield name, (f"{line}; the policy plays episodes", *patches)
+        for ablation, (change, patch) in ONLINE_ABLATIONS.items():
+            yield f"{name},{ablation}", (change, *patches, patch)
+
+
+VARIANTS = dict(_variants())
 
 
 def get_config(variant: str = "demo") -> ConfigDict:
-    if variant in ONLINE_VARIANTS:
-        size, _, change = variant.partition("online")
-        return _online_config(size.strip(",") or "demo", ONLINE_ABLATIONS.get(change.strip(","), {}))
-    return variant_config(RlConfig, VARIANTS, variant)
-
-
-def _online_config(size: str, change: dict[str, Any]) -> ConfigDict:
-    # Machines that train offline need no browser's packages.
-    from configs import collect, serve
-    from experiments.online import OnlineSettings
-
-    demo = {"play": {**collect.DEMO_EPISODES, "fleet": {"workers": 5}, "actor": collect.DEMO_POLICY}}
-    smoke = {"play": {**collect.SMOKE_EPISODES, "limits": {"max_steps": 2}}}
-    large = {"play": {"actor": {**collect.POLICY, "server_settings": serve.VARIANTS["8b"]}}}
-    patches = {
-        "demo": (demo, _ONLINE["demo"]),
-        "smoke": (demo, _ONLINE["demo"], smoke, _ONLINE["smoke"]),
-        "8b": (large, _ONLINE["8b"]),
-        "32b": (large, _ONLINE["8b"]),
-    }
-    variants = {name: (*_SIZES[name], *changes, change) for name, changes in patches.items()}
-    return variant_config(OnlineSettings, variants, size)
+    settings = OnlineSettings if "online" in variant.split(",") else RlConfig
+    return variant_config(settings, VARIANTS, variant)

@@ -2,8 +2,6 @@
 
     python -m experiments.serve --config=configs/serve.py:demo --config.model=runs/demo/sft/export \
         --config.port=8000 --workdir=/tmp/serve
-
-`smoke` is `demo`; `8b` and `32b` hold what the paper's models read and write.
 """
 
 from __future__ import annotations
@@ -24,7 +22,12 @@ DEMO = {
     "max_new_tokens": 128,
 }
 _TINY = {"model": "tiny_base", **DEMO}
-VARIANTS = {"demo": _TINY, "smoke": _TINY, "8b": {}, "32b": {}}
+VARIANTS = {
+    "demo": ("the tiny base, or the demo's policies", _TINY),
+    "smoke": ("the same", _TINY),
+    "8b": ("what the paper's 8B model reads and writes",),
+    "32b": ("the same for 32B",),
+}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:

@@ -3,7 +3,6 @@
     python -m experiments.train_sft --config=configs/sft.py:demo --config.corpus=runs/demo/sft_corpus \
         --workdir=runs/demo/sft
 
-`8b` and `32b` hold the paper's values; `demo` and `smoke` fit two CPU cores.
 """
 
 from __future__ import annotations
@@ -42,7 +41,12 @@ _DEMO = {
 # The same stages in under a minute.
 _SMOKE = {"epochs": 1, "batch_size": 8, "checkpoint_every": 4}
 
-VARIANTS = {"demo": _DEMO, "smoke": (_DEMO, _SMOKE), "8b": _8B, "32b": _32B}
+VARIANTS = {
+    "demo": ("the tiny base on two CPU cores, five minutes", _DEMO),
+    "smoke": ("a minute of it", _DEMO, _SMOKE),
+    "8b": ("the paper's values for Qwen3-VL-8B", _8B),
+    "32b": ("and for 32B", _32B),
+}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:

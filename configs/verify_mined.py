@@ -2,9 +2,6 @@
 
     python -m experiments.verify_mined --config=configs/verify_mined.py:demo \
         --config.mined=runs/demo/mine --workdir=runs/demo/verify_mined
-
-Variants: `demo` (the demo's pages; the scripted teacher without mistakes goes on), `smoke`, and `policy` (a
-served policy goes on, eight times from each decision: give `config.actor.base_url` and `config.actor.model`).
 """
 
 from __future__ import annotations
@@ -17,9 +14,12 @@ from rmsweb_jax.settings import variant_config
 
 _DEMO = {**{name: DEMO_EPISODES[name] for name in ("browser", "prompt", "limits")}, "sample": 0.25}
 VARIANTS = {
-    "demo": _DEMO,
-    "smoke": {**_DEMO, "sample": 0.5},
-    "policy": {**_DEMO, "trials": 8, "actor": {"kind": "chat", "max_tokens": 128}},
+    "demo": ("the demo's pages; the scripted teacher without mistakes goes on", _DEMO),
+    "smoke": ("the same", _DEMO, {"sample": 0.5}),
+    "policy": (
+        "a served policy goes on, eight times from each decision: give actor.base_url and actor.model",
+        *(_DEMO, {"trials": 8, "actor": {"kind": "chat", "max_tokens": 128}}),
+    ),
 }
 
 

@@ -21,14 +21,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
+from collection.config import BuildSftSettings, QualityConfig
 from collection.corpus.filter import (
     PAPER_MIN_EFFECTIVE_STEPS,
-    BuildSftSettings,
     Drop,
     FilterCounts,
-    QualityConfig,
     make_samples,
     quality_filter,
 )
@@ -42,16 +39,14 @@ from rmsweb_jax.records.images import ImageStore, read_ahead
 from rmsweb_jax.records.schema import SftSample, Trajectory
 from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.records.versions import pinned_for_run
-from rmsweb_jax.settings import from_config
 from rmsweb_jax.storage import AnyPath, parse_path
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: BuildSftSettings, workdir: Path) -> None:
     """Writes the data set and then the report, whose presence means that the stage is done."""
     if (workdir / "report.json").exists():
         return
     start = time.monotonic()
-    settings = from_config(BuildSftSettings, config)
     quality = settings.quality
     sources = [pinned_for_run(source, workdir) for source in source_folders(settings.trajectories)]
     progress = Progress(workdir, "build_sft", sum(dataset_size(source) for source in sources))
@@ -113,7 +108,7 @@ def _provenance(sources: list[AnyPath], quality: QualityConfig) -> dict[str, obj
     return {
         "trajectories": [str(source) for source in sources],
         "manifests_sha256": manifests,
-        "quality": dataclasses.asdict(quality),
+        "quality": quality.model_dump(),
     }
 
 
@@ -148,4 +143,4 @@ def _notes(quality: QualityConfig) -> list[str]:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/build_sft.py:demo")
+    cli.run(main, "configs/build_sft.py:demo", BuildSftSettings)

@@ -15,65 +15,122 @@ from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
+from experiments import usage
 from rmsweb_jax.errors import UserError, user_errors
 from rmsweb_jax.processes import bypass_proxy_locally
-from rmsweb_jax.settings import unknown_key
-from rmsweb_jax.storage import StorePath, parse_path
+from rmsweb_jax.settings import Settings, from_config, key_names, safe_keys, to_config_dict, unknown_key
+from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 from rmsweb_jax.workdir import flatten_settings, is_within, open_run
+
+_HELP = frozenset(("--help", "-help", "-h", "--helpshort"))
 
 
 def run(
-    main: Callable[[ConfigDict, Any], object],
+    main: Callable[[Any, Any], object],
     config: str,
-    safe_keys: Iterable[str] = (),
+    settings: type[Settings] | Callable[[ConfigDict], type[Settings]],
+    free: bool = False,
     distributed: bool = False,
 ) -> None:
-    """Parses `--config` and `--workdir` and calls `main(config, workdir)`.
+    """Reads the command line and calls `main(settings, workdir)`; `--help` prints what can be given.
+
+    A wrong flag or setting ends it before `main`, which imports what takes seconds.
 
     Args:
       main: the experiment. It gets a folder on disk; where the workdir is in a bucket, the folder appears
         there when `main` has returned.
       config: default config file and variant, for example `configs/sft.py:demo`.
-      safe_keys: see `open_workdir`.
+      settings: class of the settings, or which one a config has.
+      free: whether all settings may change in a workdir; otherwise the safe ones.
       distributed: whether it can run on several processes at once (`--distributed`). `main` then gets the
         workdir as it was given, a path of a disk or a bucket, and saves its state there.
     """
-    workdir_flag = flags.DEFINE_string("workdir", None, "Folder for everything it writes.", required=True)
+    workdir_flag = flags.DEFINE_string("workdir", "", "Folder for everything it writes.")
     join_flag = None
     if distributed:
         join_flag = flags.DEFINE_bool("distributed", False, "Join the other processes of this run (pods).")
 
-    def entry(config: ConfigDict) -> None:
+    def type_of(values: ConfigDict) -> type[Settings]:
+        return settings if isinstance(settings, type) else settings(values)
+
+    def entry(values: ConfigDict) -> None:
+        if not workdir_flag.value:
+            raise UserError("--workdir is missing: give --workdir=FOLDER for everything that is written")
+        read = from_config(type_of(values), values)
         workdir = parse_path(workdir_flag.value, "--workdir")
-        view = f"to look at it, also while it runs: python -m experiments.view {workdir}"
-        with contextlib.ExitStack() as stack:
-            process, hosts = 0, None
-            if join_flag is not None and join_flag.value:
-                # JAX is not for the machines that collect.
-                import jax
+        join = join_flag is not None and join_flag.value
+        start(main, read, workdir, (key_names if free else safe_keys)(type(read)), distributed, join)
 
-                from rmsweb_jax.training.distributed import Hosts
+    if _HELP.isdisjoint(sys.argv[1:]):
+        run_config(entry, config)
+    else:
+        with user_errors():
+            print(_help(sys.argv, config, type_of, distributed))
 
-                hosts = stack.enter_context(Hosts())
-                hosts.agree(config, workdir)
-                process = jax.process_index()
-            # The first process opens the workdir, or ends all.
-            if hosts and process:
-                hosts.meet("workdir")
-            folder = stack.enter_context(open_run(workdir, config, safe_keys, process, live=distributed))
-            if hosts and not process:
-                hosts.meet("workdir")
-            first_on_disk = not process and isinstance(workdir, Path)
-            # A person reads it while the run goes on; in a log, what went wrong stays the only line.
-            if first_on_disk and sys.stderr.isatty():
-                print(view, file=sys.stderr, flush=True)
-            main(config, workdir if distributed else folder)
-            if first_on_disk and not sys.stderr.isatty():
-                print(view, file=sys.stderr, flush=True)
-        if isinstance(workdir, StorePath) and not process:
-            print(f"{workdir}: everything is there")
 
-    run_config(entry, config)
+def start(
+    main: Callable[[Any, Any], object],
+    settings: Settings,
+    workdir: AnyPath,
+    safe: Iterable[str],
+    live: bool,
+    join: bool,
+) -> None:
+    """Opens the workdir and calls `main`; the arguments are those of `run`, and what it has read."""
+    config = to_config_dict(settings)
+    view = f"to look at it, also while it runs: python -m experiments.view {workdir}"
+    with contextlib.ExitStack() as stack:
+        process, hosts = 0, None
+        if join:
+            # JAX is not for the machines that collect.
+            import jax
+
+            from rmsweb_jax.training.distributed import Hosts
+
+            hosts = stack.enter_context(Hosts())
+            hosts.agree(config, workdir)
+            process = jax.process_index()
+        # The first process opens the workdir, or ends all.
+        if hosts and process:
+            hosts.meet("workdir")
+        folder = stack.enter_context(open_run(workdir, config, safe, process, live, script_name()))
+        if hosts and not process:
+            hosts.meet("workdir")
+        first_on_disk = not process and isinstance(workdir, Path)
+        # A person reads it while the run goes on; in a log, what went wrong stays the only line.
+        if first_on_disk and sys.stderr.isatty():
+            print(view, file=sys.stderr, flush=True)
+        main(settings, workdir if live else folder)
+        if first_on_disk and not sys.stderr.isatty():
+            print(view, file=sys.stderr, flush=True)
+    if isinstance(workdir, StorePath) and not process:
+        print(f"{workdir}: everything is there")
+
+
+def script_name() -> str:
+    """Returns the name of the running script, such as `train_sft`."""
+    return Path(sys.argv[0]).stem
+
+
+def _help(
+    argv: list[str], config: str, type_of: Callable[[ConfigDict], type[Settings]], distributed: bool
+) -> str:
+    for argument in argv:
+        if argument.startswith(("--config=", "-config=")):
+            config = argument.partition("=")[2]
+    with _command_line(argv, config):
+        values = ConfigFileFlagParser("config").parse(find_config(config))
+    assert isinstance(values, ConfigDict)
+    file, _, _ = find_config(config).partition(":")
+    lines = {"--config=FILE:VARIANT": f"Config file and variant; these are the defaults of {config}."}
+    lines |= {"--workdir=FOLDER": "Folder for everything it writes: on disk, or gs://..., s3://..."}
+    lines |= {"--distributed": "Join the other processes of this run (pods)."} if distributed else {}
+    lines |= {f"--{flag.name}": flag.help or "" for flag in flags.FLAGS.get_key_flags_for_module(argv[0])}
+    lines |= {"--helpfull": "Flags of the libraries, too."}
+    about = (sys.modules["__main__"].__doc__ or "").strip()
+    return usage.help_text(
+        about, lines, usage.load_variants(file), usage.keys_of(type_of(values), values.to_dict())
+    )
 
 
 def run_config(main: Callable[[ConfigDict], None], config: str) -> None:
@@ -145,15 +202,12 @@ def _command_line(argv: list[str], config: str) -> Iterator[None]:
     try:
         yield
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, ImportError, OSError) as error:
-        # ml_collections reports an unknown key or variant with whichever of these its lookup met.
-        reason = ""
-        if config and isinstance(error, (AttributeError, KeyError)):
-            reason = _unknown_name(argv, config)
-        raise UserError(f"{argv[0]}: {reason or ' '.join(str(error).split())}") from error
+        reason = _reason(error, argv, config) if config else ""
+        raise UserError(reason or " ".join(str(error).split())) from error
 
 
-def _unknown_name(argv: list[str], config: str) -> str:
-    """The message for a setting or variant that is not there; "" when all are."""
+def _reason(error: Exception, argv: list[str], config: str) -> str:
+    """Says what is wrong with a setting or a variant; "" for other errors."""
     given = [argument.partition("=") for argument in argv]
     for flag, equals, value in given:
         if equals and flag in ("--config", "-config"):
@@ -164,8 +218,12 @@ def _unknown_name(argv: list[str], config: str) -> str:
         file, _, variant = config.partition(":")
         return f"{file} has no variant {variant!r}"
     known = flatten_settings(loaded.to_dict()) if loaded is not None else {}
-    for flag, _, _ in given:
-        found = re.fullmatch(r"--?(?:no)?config\.(.+)", flag)
-        if found and not any(is_within(key, frozenset([found[1]])) for key in known):
-            return unknown_key(found[1], known)
-    return ""
+    # ml_collections reports an unknown key or variant with whichever of these its lookup met.
+    if isinstance(error, (AttributeError, KeyError)):
+        for flag, _, _ in given:
+            found = re.fullmatch(r"--?(?:no)?config\.(.+)", flag)
+            if found and not any(is_within(key, frozenset([found[1]])) for key in known):
+                return unknown_key(found[1], known)
+    found = re.match(r"flag --config\.([\w.]+)=(.*?): ", str(error))
+    kind = usage.TYPES.get(type(known.get(found[1])), "") if found else ""
+    return f"config.{found[1]} is {found[2]!r}: give a {kind}" if found and kind else ""

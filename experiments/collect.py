@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
-from collection.fleet.collect import collect
 from collection.fleet.config import CollectSettings
 from experiments import cli
 from rmsweb_jax.records.sealing import REPORT
-from rmsweb_jax.settings import safe_keys
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
-    report = collect(config, workdir)
+def main(settings: CollectSettings, workdir: Path) -> None:
+    # It starts browsers, whose packages take a second to import.
+    from collection.fleet.collect import collect
+
+    report = collect(settings, workdir)
     print(
         f"{report['successes']} of {report['trajectories']} episodes succeeded, at {report['solved_tasks']} "
         f"of {report['tasks']} tasks; {workdir / REPORT}"
@@ -25,4 +24,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/collect.py:demo", safe_keys(CollectSettings))
+    cli.run(main, "configs/collect.py:demo", CollectSettings)

@@ -65,13 +65,13 @@ def programs(
     # No corpus or model is read.
     model = architecture(config)
     if "prompts" in config:
-        settings = from_config(RlConfig, config, complete=False)
+        settings = from_config(RlConfig, {**config.to_dict(), "prompts": "none", "model": "none"})
         group = TreeSize(settings.max_prompt_tokens, (response,) * (settings.num_samples + 1))
         shape, work = full_rows(settings, model, mesh, group, images)
         settings = with_remat(settings, lambda one: rl_programs(one, model, mesh, shape, work)[0], compile_)
         update = rl_programs(settings, model, mesh, shape, work)
         return [*update, *sampler_programs(settings, model, mesh, images, hbm_gib)]
-    settings = from_config(SftConfig, config, complete=False)
+    settings = from_config(SftConfig, {**config.to_dict(), "corpus": "none"})
     sample = TreeSize(settings.max_length - response, (response,))
     shape, work = full_rows(settings, model, mesh, sample, images)
     settings = with_remat(settings, lambda one: sft_programs(one, model, mesh, shape, work)[0], compile_)
@@ -84,7 +84,7 @@ def with_remat(settings: Settings, gradient: Callable[[Settings], Program], comp
         return settings
 
     def change(policy: str) -> Settings:
-        return dataclasses.replace(settings, remat=policy)
+        return settings.model_copy(update={"remat": policy})
 
     return change(choose_remat(lambda policy: compile_(gradient(change(policy))).fits))
 

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
-from collection.evaluation.config import EvaluateSettings
-from collection.evaluation.results import missing_runs
-from collection.evaluation.runs import evaluate
-from collection.report.paper_tables import percent
+from collection.evaluation.config import EvaluateSettings, benchmark_settings
 from experiments import cli
 from rmsweb_jax.records.sealing import REPORT
-from rmsweb_jax.settings import safe_keys
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
-    report = evaluate(config, workdir)
+def main(settings: EvaluateSettings, workdir: Path) -> None:
+    # They start browsers and draw figures, whose packages take a second to import.
+    from collection.evaluation.results import missing_runs
+    from collection.evaluation.runs import evaluate
+    from collection.report.paper_tables import percent
+
+    report = evaluate(settings, workdir)
     print(
         f"{report['label']}: pass@1 {percent(report['pass_at_1'])} %, {report['tasks']} tasks, "
         f"{report['runs']} runs each; {workdir / REPORT}"
@@ -38,4 +37,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/evaluate.py:demo", safe_keys(EvaluateSettings))
+    cli.run(main, "configs/evaluate.py:demo", benchmark_settings)

@@ -12,37 +12,35 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
-from collection.report.card import render_card
-from collection.report.evaluations import read_evaluations
 from experiments import cli
-from experiments.release_card import make_card
-from rmsweb_jax.export.folder import (
-    ExportSettings,
-    new_folder,
-    write_adapters,
-    write_generation,
-    write_merged,
-    write_processor,
-    write_sums,
-)
-from rmsweb_jax.export.lineage import read_run
+from rmsweb_jax.export.config import ExportSettings
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.settings import from_config, key_names
 from rmsweb_jax.storage import parse_path
 
 FOLDER = "release"
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: ExportSettings, workdir: Path) -> None:
     """Writes the folder.
 
     Raises:
       UserError: a setting is wrong, the training has not finished, something that the folder needs is gone,
         or `release` is there already.
     """
-    settings = from_config(ExportSettings, config)
+    # They import jax.
+    from collection.report.card import render_card
+    from collection.report.evaluations import read_evaluations
+    from experiments.release_card import make_card
+    from rmsweb_jax.export.folder import (
+        new_folder,
+        write_adapters,
+        write_generation,
+        write_merged,
+        write_processor,
+        write_sums,
+    )
+    from rmsweb_jax.export.lineage import read_run
+
     run = read_run(parse_path(settings.run, "config.run"))
     named = settings.results
     evaluations = read_evaluations(named, seed=settings.seed) if named else []
@@ -62,4 +60,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 if __name__ == "__main__":
     # Nothing is left half done that another setting could spoil.
-    cli.run(main, "configs/export.py:merged", key_names(ExportSettings))
+    cli.run(main, "configs/export.py:merged", ExportSettings, free=True)

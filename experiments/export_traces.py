@@ -15,10 +15,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 import rmsweb_jax
-from collection.traces import ExportTracesSettings, TraceCounts, write_traces
+from collection.config import ExportTracesSettings
+from collection.traces import TraceCounts, write_traces
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
@@ -27,18 +26,16 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore, read_ahead
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.versions import pinned_for_run
-from rmsweb_jax.settings import from_config
 from rmsweb_jax.storage import AnyPath, parse_path
 
 FOLDER = "traces"
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: ExportTracesSettings, workdir: Path) -> None:
     """Writes the files and then the report, whose presence means that the stage is done."""
     if (workdir / "report.json").exists():
         return
     start = time.monotonic()
-    settings = from_config(ExportTracesSettings, config)
     data = pinned_for_run(parse_path(settings.data, "config.data"), workdir)
     images, counts = ImageStore(data), TraceCounts()
     runs = read_ahead(read_trajectories(data, workdir), images)
@@ -69,4 +66,4 @@ def read_trajectories(data: AnyPath, workdir: Path) -> Iterator[Trajectory]:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/export_traces.py:atif")
+    cli.run(main, "configs/export_traces.py:atif", ExportTracesSettings)

@@ -19,13 +19,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
-from collection.llm.config import make_model
+from collection.llm.build import make_model
 from collection.llm.ledger import LEDGER, CallLedger
 from collection.mining.config import FailurePriorSettings
 from collection.mining.failure_modes import FailureLabel, rule_label
-from collection.mining.judging import ANSWERS, FailureLabeler
+from collection.mining.judging import ANSWERS, FailureLabeler, JudgingConfig
 from collection.mining.pipeline import pool_folders
 from collection.mining.prior import (
     label_lines,
@@ -42,14 +40,13 @@ from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.settings import from_config, safe_keys
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: FailurePriorSettings, workdir: Path) -> None:
     """Writes the labels and then the report, whose presence means that the stage is done."""
     path = workdir / "report.json"
     if not path.exists():
-        report = count_modes(from_config(FailurePriorSettings, config), workdir)
+        report = count_modes(settings, workdir)
         write_atomic(path, json.dumps(report, indent=1).encode())
     print(prior_table(json.loads(path.read_text())))
 
@@ -62,12 +59,12 @@ def count_modes(settings: FailurePriorSettings, workdir: Path) -> dict[str, Any]
     """
     start = time.monotonic()
     pools = pool_folders(settings.pools)
-    questions = read_questions(vars(settings.benchmarks))
+    questions = read_questions(dict(settings.benchmarks))
     if not questions:
         print("warning: config.benchmarks is empty: nothing was checked", file=sys.stderr, flush=True)
     tasks, pairs = read_split(itertools.chain.from_iterable(read_dataset(pool, Trajectory) for pool in pools))
     # Before the first call: a split that may not be used is not to cost a run.
-    refuse_benchmark_tasks(tasks, BenchmarkIndex(questions, settings.thresholds))
+    refuse_benchmark_tasks(tasks, BenchmarkIndex(questions))
     labels, made = _label(pairs, settings, workdir)
     write_atomic(
         workdir / "labels.jsonl", "".join(f"{line}\n" for line in label_lines(pairs, labels)).encode()
@@ -93,7 +90,7 @@ def _label(
         return rules, {"model": "rules", "calls": {}, "cost_usd": 0.0}
     model = make_model(settings.actor.resolve(), workdir / LEDGER)
     progress = Progress(workdir, "failure_prior", total=len(pairs))
-    with FailureLabeler(model, workdir / ANSWERS, settings.judging) as judged:
+    with FailureLabeler(model, workdir / ANSWERS, JudgingConfig()) as judged:
         labels: list[FailureLabel] = list(
             judged.label_many(pairs, settings.workers, lambda done, _: progress.update(done))
         )
@@ -105,4 +102,4 @@ def _label(
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/failure_prior.py:paper", safe_keys(FailurePriorSettings))
+    cli.run(main, "configs/failure_prior.py:paper", FailurePriorSettings)

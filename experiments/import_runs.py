@@ -18,9 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
-from collection.importers import FORMATS, ImportReport, ImportSettings, import_runs, load_tasks
+from collection.config import ImportSettings
+from collection.importers import FORMATS, ImportReport, import_runs, load_tasks
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
@@ -28,16 +27,14 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.sealing import finish_stage
-from rmsweb_jax.settings import from_config
 from rmsweb_jax.storage import local_path
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: ImportSettings, workdir: Path) -> None:
     """Writes the data set and then the report, whose presence means that the stage is done."""
     if (workdir / "report.json").exists():
         return
     start = time.monotonic()
-    settings = from_config(ImportSettings, config)
     source, kind = local_path(settings.source, "config.source"), FORMATS[settings.kind]
     tasks = load_tasks(local_path(settings.tasks, "config.tasks")) if settings.tasks else {}
     found = [path for _, path in kind.find_runs(source)] if source.is_dir() else []
@@ -82,4 +79,4 @@ def _nothing(source: Path, name: str, report: ImportReport) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/import_runs.py:browser_use")
+    cli.run(main, "configs/import_runs.py:browser_use", ImportSettings)

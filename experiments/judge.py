@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
 from pydantic import BaseModel
 
 from collection.judges.asking import ModelJudge
 from collection.judges.base import Judge
-from collection.judges.config import JudgeDataSettings, make_cross_check, make_judges
+from collection.judges.build import make_cross_check, make_judges
+from collection.judges.config import JudgeDataSettings
 from collection.judges.cross_check import CrossCheck, CrossChecked, is_worth_it, summarize
 from collection.judges.judgements import Judgement, RunFacts, in_order, judge_runs
 from collection.judges.labels import read_labels
@@ -44,15 +44,14 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.versions import pinned_for_run
-from rmsweb_jax.settings import from_config, safe_keys
 from rmsweb_jax.storage import AnyPath, local_path, parse_path
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: JudgeDataSettings, workdir: Path) -> None:
     """Writes judgements and page and then the report, whose presence means that the stage is done."""
     path = workdir / "report.json"
     if not path.exists():
-        report = judge_data(from_config(JudgeDataSettings, config), workdir)
+        report = judge_data(settings, workdir)
         write_atomic(workdir / "agreement.md", agreement_page(report).encode())
         _write_sheet(report, workdir)
         write_atomic(path, json.dumps(report, indent=1).encode())
@@ -84,13 +83,13 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
     if settings.labels:
         labels = read_labels(local_path(settings.labels, "config.labels"), runs, settings.labels_agent)
     notes = read_notes(local_path(settings.notes, "config.notes")) if settings.notes else {}
-    actor, of = settings.actor.resolve(), settings.cross_check.of
-    judges = make_judges(settings.judges, actor, notes, workdir)
-    checker = make_cross_check(settings.cross_check, actor, workdir)
+    actor, of = settings.actor.resolve(), settings.cross_check
+    judges = make_judges(settings, actor, notes, workdir)
+    checker = make_cross_check(actor, workdir) if of else None
     reference = settings.reference or (LABELS if labels else "")
     _refuse_unknown("reference", reference, {"", *judges, *([LABELS] if labels else [])})
     if checker:
-        _refuse_unknown("cross_check.of", of, set(judges))
+        _refuse_unknown("cross_check", of, set(judges))
     judgements = _judge(data, judges, settings.workers, workdir)
     checked = _check(data, checker, of, judges, judgements, settings.workers, workdir) if checker else []
     verdicts = labels.verdicts if labels else {}
@@ -195,4 +194,4 @@ def _write(path: Path, lines: Iterable[BaseModel]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/judge.py:demo", safe_keys(JudgeDataSettings))
+    cli.run(main, "configs/judge.py:demo", JudgeDataSettings)

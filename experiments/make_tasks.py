@@ -15,32 +15,30 @@ import sys
 import time
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
-from collection.llm.config import make_model
+from collection.config import MakeTasksSettings
+from collection.llm.build import make_model
 from collection.llm.ledger import LEDGER, CallLedger
 from collection.tasks.benchmarks import read_questions
 from collection.tasks.contamination import BenchmarkIndex
 from collection.tasks.seeds import read_queries
-from collection.tasks.task_writer import MakeTasksSettings, publish_tasks, write_tasks
+from collection.tasks.task_writer import date_of_run, publish_tasks, write_tasks
 from experiments import cli
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.settings import from_config, safe_keys
 from rmsweb_jax.storage import local_path
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: MakeTasksSettings, workdir: Path) -> None:
     """Writes the tasks and then the report, whose presence means that the stage is done."""
     if (workdir / "report.json").exists():
         return
-    start, settings = time.monotonic(), from_config(MakeTasksSettings, config)
-    today, path = settings.date_of_run(workdir), local_path(settings.queries, "config.queries")
+    start = time.monotonic()
+    today, path = date_of_run(settings.today, workdir), local_path(settings.queries, "config.queries")
     queries = read_queries(path)
     if queries.bad:
         print(f"warning: {queries.warning(path)}", file=sys.stderr, flush=True)
     # Before the first call: a benchmark's file that cannot be read is not to cost a run.
-    questions = read_questions(vars(settings.benchmarks))
-    index = BenchmarkIndex(questions, settings.thresholds) if questions else None
+    questions = read_questions(dict(settings.benchmarks))
+    index = BenchmarkIndex(questions) if questions else None
     model = make_model(settings.actor.resolve(), workdir / LEDGER)
     written = write_tasks((query for _, query in queries.good), model, today, workdir, settings.workers)
     published = publish_tasks(queries, written, index, workdir)
@@ -60,4 +58,4 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/make_tasks.py:paper", safe_keys(MakeTasksSettings))
+    cli.run(main, "configs/make_tasks.py:paper", MakeTasksSettings)

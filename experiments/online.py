@@ -19,6 +19,7 @@ from collection.fleet.live import check_live
 from collection.fleet.play import PlayRequest
 from collection.fleet.policy_server import serve_actor
 from collection.tasks.files import read_all_tasks
+from experiments.online_settings import OnlineSettings
 from rmsweb_jax.data.sources import is_held_out
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import ChildProcess
@@ -27,52 +28,16 @@ from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task
 from rmsweb_jax.records.sealing import REPORT
-from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.episodes import Begun
 from rmsweb_jax.rl.remote.protocols import chat_fields
 from rmsweb_jax.rl.train import train
-from rmsweb_jax.settings import safe, to_config_dict
+from rmsweb_jax.settings import to_config_dict
 from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.storage import AnyPath, local_path
 
 # A policy, and the one after it while the first is unloaded.
 _SLOTS = 2
 _POLL_S = 0.5
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OnlineSettings(OnlineConfig):
-    """Settings of `experiments.train_rl` for online runs.
-
-    Attributes:
-      pages, applications: what tasks are played at: MiniWoB++ pages, and names of applications.
-      tasks_file: JSONL file of tasks on live pages, with `website` and `objective`; each seed plays all of
-        them, and `play.judge` judges.
-      first_seed: tasks have this seed, then the next one, and so on; held-out tasks are not played.
-      replays: number of times that an episode is played again that was lost.
-      play: how episodes are played; `play.actor.server_settings` are those of the policy's server.
-    """
-
-    pages: tuple[str, ...] = ()
-    applications: tuple[str, ...] = ()
-    tasks_file: str = ""
-    first_seed: int = 0
-    replays: int = safe(2)
-    play: EpisodeSettings = EpisodeSettings()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.pages and not self.applications and not self.tasks_file:
-            raise UserError(
-                "config.pages, config.applications and config.tasks_file are empty: name what is to be played"
-            )
-        if self.tasks_file and self.play.judge.kind in ("none", "actor"):
-            raise UserError(
-                f"config.play.judge.kind is {self.play.judge.kind!r}: live pages pay nothing themselves; "
-                "name a judge, other than the policy itself"
-            )
-        if self.play.fleet.engine != "local":
-            raise UserError(f"config.play.fleet.engine is {self.play.fleet.engine!r}: make it 'local'")
 
 
 class TaskOrder:
@@ -252,7 +217,7 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
             own |= {"replies": "free", "max_pixels": settings.max_pixels}
             own["prompt_tokens"] = max(settings.max_prompt_tokens, given.get("prompt_tokens", 0))
             own["max_new_tokens"] = max(settings.max_response_tokens, given.get("max_new_tokens", 0))
-            server = dataclasses.replace(actor, server="own", server_settings={**given, **own})
+            server = actor.model_copy(update={"server": "own", "server_settings": {**given, **own}})
             served = stack.enter_context(serve_actor(server, workdir / "server"))
             endpoint = dataclasses.replace(
                 endpoint,
@@ -262,10 +227,14 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
                 adapter_folder=str(workdir / "adapters"),
                 api_key_env="",
             )
-        actor = dataclasses.replace(
-            actor, base_url=f"{endpoint.root}/v1", api_key_env=endpoint.api_key_env, server_settings={}
+        actor = actor.model_copy(
+            update={
+                "base_url": f"{endpoint.root}/v1",
+                "api_key_env": endpoint.api_key_env,
+                "server_settings": {},
+            }
         )
-        play = dataclasses.replace(settings.play, actor=actor)
+        play = settings.play.model_copy(update={"actor": actor})
         episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays)
-        config = dataclasses.replace(settings, rollout_engine="endpoint", endpoint=endpoint)
+        config = settings.model_copy(update={"rollout_engine": "endpoint", "endpoint": endpoint})
         return train(config, workdir, episodes)

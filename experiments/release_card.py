@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 from collection.report.card import Card, CardStage
 from collection.report.evaluations import Evaluation, benchmark_title
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.export.folder import ExportSettings
+from rmsweb_jax.export.config import ExportSettings
 from rmsweb_jax.export.lineage import RL, SFT, DataSet, TrainingRun, describe, lineage, trained_tasks
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 

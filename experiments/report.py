@@ -21,30 +21,21 @@ import tempfile
 from pathlib import Path
 
 from absl import flags
-from ml_collections import ConfigDict
 
+from collection.config import ReportSettings
 from collection.evaluation.results import to_json
-from collection.report.document import build_document, document_files
-from collection.report.evaluations import ReportSettings, read_evaluations
-from collection.report.page import render_page
+from collection.report.evaluations import read_evaluations
 from collection.report.published import TABLES
 from collection.report.sources import STAGES, RunFolder
-from collection.report.summary import build_summary
-from collection.viewer.export import export
-from collection.viewer.folders import Folders
-from collection.viewer.index import EpisodeIndex
-from collection.viewer.labels import LABELS_FOLDER, Labels
-from collection.viewer.pages import Pages
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.settings import from_config, key_names
 from rmsweb_jax.storage import parse_path
 
 _TABLE = flags.DEFINE_string("table", "", f"One of the paper's tables: {', '.join(TABLES)}.")
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: ReportSettings, workdir: Path) -> None:
     """Reads what is there and writes the page, or the table.
 
     Raises:
@@ -52,7 +43,6 @@ def main(config: ConfigDict, workdir: Path) -> None:
         when an evaluation has not finished, or shares no task with one that it is compared with. Policies
         to compare have different judges, and `config.across_judges` is not set.
     """
-    settings = from_config(ReportSettings, config)
     if settings.table:
         write_table(settings, workdir)
     else:
@@ -60,6 +50,10 @@ def main(config: ConfigDict, workdir: Path) -> None:
 
 
 def write_page(settings: ReportSettings, workdir: Path) -> None:
+    # They draw figures, whose package takes a second to import; so does the viewer.
+    from collection.report.page import render_page
+    from collection.report.summary import build_summary
+
     root = parse_path(settings.run, "config.run")
     if not settings.run or not root.is_dir():
         raise UserError(f"config.run is {settings.run!r}: give --config.run=DIR, a demo's workdir")
@@ -86,6 +80,12 @@ def write_page(settings: ReportSettings, workdir: Path) -> None:
 
 def export_pages(root: Path, folder: Path, most: int) -> Path | None:
     """Replaces the exported pages of a run; returns the first one, None if `most` is 0."""
+    from collection.viewer.export import export
+    from collection.viewer.folders import Folders
+    from collection.viewer.index import EpisodeIndex
+    from collection.viewer.labels import LABELS_FOLDER, Labels
+    from collection.viewer.pages import Pages
+
     if not most:
         return None
     made = folder.with_name("pages.new")
@@ -101,6 +101,8 @@ def export_pages(root: Path, folder: Path, most: int) -> Path | None:
 
 
 def write_table(settings: ReportSettings, workdir: Path) -> None:
+    from collection.report.document import build_document, document_files
+
     name = settings.table
     if name not in TABLES:
         raise UserError(f"config.table is {name!r}: use one of {', '.join(TABLES)}")
@@ -113,11 +115,9 @@ def write_table(settings: ReportSettings, workdir: Path) -> None:
     print(f"{workdir / 'table.html'}: {len(evaluations)} evaluations; also as Markdown, LaTeX and JSON")
 
 
-def _entry(config: ConfigDict, workdir: Path) -> None:
-    if _TABLE.value:
-        config.table = _TABLE.value
-    main(config, workdir)
+def _entry(settings: ReportSettings, workdir: Path) -> None:
+    main(settings.model_copy(update={"table": _TABLE.value or settings.table}), workdir)
 
 
 if __name__ == "__main__":
-    cli.run(_entry, "configs/report.py:demo", key_names(ReportSettings))
+    cli.run(_entry, "configs/report.py:demo", ReportSettings, free=True)

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from experiments import cli
 from rmsweb_jax.serve.config import ServeSettings
-from rmsweb_jax.serve.server import serve
-from rmsweb_jax.settings import from_config, key_names
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
-    serve(from_config(ServeSettings, config), workdir)
+def main(settings: ServeSettings, workdir: Path) -> None:
+    from rmsweb_jax.serve.server import serve  # It imports jax.
+
+    serve(settings, workdir)
 
 
 if __name__ == "__main__":
     # A server leaves nothing behind that another start could contradict.
-    cli.run(main, "configs/serve.py:demo", key_names(ServeSettings))
+    cli.run(main, "configs/serve.py:demo", ServeSettings, free=True)

@@ -7,26 +7,31 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
-
-from ml_collections import ConfigDict
 
 from experiments import cli
+from experiments.online_settings import OnlineSettings
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.train import train
-from rmsweb_jax.settings import from_config, safe_keys
 from rmsweb_jax.storage import AnyPath
-from rmsweb_jax.training.mesh import is_first
 
 
-def main(config: ConfigDict, workdir: AnyPath) -> None:
+def main(settings: RlConfig, workdir: AnyPath) -> None:
+    # They import jax.
+    from rmsweb_jax.rl.train import train
+    from rmsweb_jax.training.mesh import is_first
+
     if (workdir / "report.json").exists():
         print(f"{workdir}: finished before; see report.json")
         return
     logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax logs every file it writes.
     for client in ("httpx", "httpx2"):  # And these every request to an endpoint.
         logging.getLogger(client).setLevel(logging.WARNING)
-    report = _train(config, workdir)
+    if isinstance(settings, OnlineSettings):
+        # Offline runs need no browser's packages.
+        from experiments.online import train_online
+
+        report = train_online(settings, workdir)
+    else:
+        report = train(settings, workdir)
     if not is_first():
         return
     rewards = [report[name].get("eval/reward") for name in ("first", "final")]
@@ -37,21 +42,12 @@ def main(config: ConfigDict, workdir: AnyPath) -> None:
     )
 
 
-def _train(config: ConfigDict, workdir: AnyPath) -> dict[str, Any]:
-    if "play" not in config:
-        return train(from_config(RlConfig, config), workdir)
-    # Offline runs need no browser's packages.
-    from experiments.online import OnlineSettings, train_online
-
-    return train_online(from_config(OnlineSettings, config), workdir)
-
-
 def run() -> None:
     """Reads the command line and trains."""
     cli.run(
         main,
         "configs/rl.py:demo",
-        safe_keys=(*safe_keys(RlConfig), "play.fleet", "play.apps_folder", "replays"),
+        lambda config: OnlineSettings if "play" in config else RlConfig,
         distributed=True,
     )
 

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import logging
 
-from ml_collections import ConfigDict
-
 from experiments import cli
-from rmsweb_jax.settings import from_config, safe_keys
 from rmsweb_jax.sft.config import SftConfig
-from rmsweb_jax.sft.train import train
 from rmsweb_jax.storage import AnyPath
-from rmsweb_jax.training.mesh import is_first
 
 
-def main(config: ConfigDict, workdir: AnyPath) -> None:
+def main(settings: SftConfig, workdir: AnyPath) -> None:
+    # They import jax.
+    from rmsweb_jax.sft.train import train
+    from rmsweb_jax.training.mesh import is_first
+
     if (workdir / "report.json").exists():
         print(f"{workdir}: finished before; see report.json")
         return
     logging.getLogger("absl").setLevel(logging.WARNING)  # Orbax logs every file it writes.
-    report = train(from_config(SftConfig, config), workdir)
+    report = train(settings, workdir)
     if not is_first():
         return
     loss = report["final"]["loss/train"]
@@ -37,4 +36,4 @@ def main(config: ConfigDict, workdir: AnyPath) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/sft.py:demo", safe_keys=safe_keys(SftConfig), distributed=True)
+    cli.run(main, "configs/sft.py:demo", SftConfig, distributed=True)

@@ -13,17 +13,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from collection.replay.config import VerifySettings
-from collection.replay.verify import verify_mined
 from experiments import cli
-from rmsweb_jax.settings import from_config, safe_keys
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
-    print(json.dumps(verify_mined(from_config(VerifySettings, config), workdir), indent=1))
+def main(settings: VerifySettings, workdir: Path) -> None:
+    # It starts browsers, whose packages take a second to import.
+    from collection.replay.verify import verify_mined
+
+    print(json.dumps(verify_mined(settings, workdir), indent=1))
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/verify_mined.py:demo", safe_keys(VerifySettings))
+    cli.run(main, "configs/verify_mined.py:demo", VerifySettings)

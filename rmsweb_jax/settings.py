@@ -1,160 +1,130 @@
-"""Settings of the experiments: dataclasses define them, a `ConfigDict` carries them from the command line.
+"""Settings: pydantic models define them, a `ConfigDict` carries them from the command line.
 
-Name, type, default and meaning of a key are defined in the dataclass only. `variant_config` makes the
-`ConfigDict` of a config file from it, `from_config` converts that back to the dataclass and refuses unknown
-keys. A field that is a dataclass is a section.
+Name, type, default, range and meaning of a key stand in the model only. A field that is a model is a section.
 """
 
 from __future__ import annotations
 
-import collections.abc
-import dataclasses
 import difflib
-import functools
-import math
-import types
-import typing
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+import pydantic
 from ml_collections import ConfigDict
+from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from rmsweb_jax.errors import UserError
 
-T = TypeVar("T")
-# Keys that differ from the defaults, with a mapping for each section.
+# Changes to the defaults, with a mapping for each section.
 Patch = Mapping[str, Any]
-_TYPE_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
+# What to do about an error of pydantic, by its type.
+_ADVICE = {
+    "bool_type": "give True or False",
+    "int_type": "give a whole number",
+    "float_type": "give a number",
+    "string_type": "give a text",
+    "tuple_type": "give it in brackets, with commas: ('a', 'b')",
+    "missing": "give a value for each place",
+    "dict_type": "it is a section; give NAME",
+    "finite_number": "give a finite number",
+}
+
+
+class Settings(pydantic.BaseModel):
+    """A section. Types are strict, but 1 is a float as well: the command line reads `--config.lr=1` as it."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+S = TypeVar("S", bound=Settings)
 
 
 def required(what: str) -> Any:
-    """Declares a text field without a default: "" in the `ConfigDict`, which `from_config` refuses.
-
-    Args:
-      what: description of the missing value, for the error message.
-    """
-    return dataclasses.field(metadata={"required": what})
+    """Declares a text without a default; the error of an empty one says to give `what`."""
+    return Field("", min_length=1, validate_default=True, description=what)
 
 
-def safe(default: Any) -> Any:
-    """Declares a field, or a whole section, that may change between the runs of one workdir."""
-    return dataclasses.field(default=default, metadata={"safe": True})
+def safe(default: Any, **limits: Any) -> Any:
+    """Declares a key, or a whole section, that may change between the runs of one workdir."""
+    return Field(default, json_schema_extra={"safe": True}, **limits)
 
 
-def internal(default: Any) -> Any:
+def internal(default: Any, **limits: Any) -> Any:
     """Declares a field that only code sets, which is not a key of the settings."""
-    return dataclasses.field(default_factory=lambda: default, metadata={"internal": True})
+    return Field(default, exclude=True, **limits)
 
 
-class Range(NamedTuple):
-    """The numbers that a setting may be, in the words of pydantic's `Field`; NaN is in no range."""
-
-    ge: float | None = None
-    gt: float | None = None
-    le: float | None = None
-    lt: float | None = None
-
-    def __contains__(self, value: object) -> bool:
-        assert isinstance(value, (int, float))
-        return (
-            not math.isnan(value)
-            and (self.ge is None or value >= self.ge)
-            and (self.gt is None or value > self.gt)
-            and (self.le is None or value <= self.le)
-            and (self.lt is None or value < self.lt)
-        )
-
-    def __str__(self) -> str:
-        if self == Range(ge=self.ge):
-            return f"{self.ge:g} or more"
-        words = ("at least", "more than", "at most", "less than")
-        return " and ".join(
-            f"{word} {bound:g}" for word, bound in zip(words, self, strict=True) if bound is not None
-        )
-
-
-def check_ranges(settings: Any, ranges: Mapping[str, Range]) -> None:
-    """Refuses numbers out of range.
-
-    Args:
-      ranges: by dotted names of settings.
-
-    Raises:
-      UserError: naming the first one.
-    """
-    for name, allowed in ranges.items():
-        value = functools.reduce(getattr, name.split("."), settings)
-        if value not in allowed:
-            raise UserError(f"config.{name} is {value}: make it {allowed}")
-
-
-def to_config_dict(settings: Any) -> ConfigDict:
-    """Converts a dataclass with its defaults, or an instance with its values, to a `ConfigDict`."""
-    return ConfigDict(_to_dict(settings))
+def to_config_dict(settings: Settings | type[Settings]) -> ConfigDict:
+    """Converts a model with its defaults, or an instance with its values, to a `ConfigDict`."""
+    return ConfigDict(_tree(settings))
 
 
 def variant_config(
-    settings: type, variants: Mapping[str, Patch | tuple[Patch, ...]], variant: str
+    settings: type[Settings], variants: Mapping[str, tuple[Any, ...]], name: str
 ) -> ConfigDict:
     """Makes a variant of a config file: the defaults of `settings`, changed by patches in order.
+
+    Args:
+      variants: by name: a line about it, and its patches.
 
     Raises:
       UserError: there is no such variant.
     """
-    if variant not in variants:
-        raise UserError(f"unknown variant {variant!r}: {_suggestion(variant, variants)}")
-    config = to_config_dict(settings)
-    patches = variants[variant]
-    for patch in patches if isinstance(patches, tuple) else (patches,):
-        _apply(config, settings, patch, "config")
-    return config
+    if name not in variants:
+        raise UserError(f"unknown variant {name!r}: {_suggestion(name, variants)}")
+    tree = _tree(settings)
+    for patch in variants[name][1:]:
+        _change(tree, settings, patch)
+    return ConfigDict(tree)
 
 
-def from_config(settings: type[T], config: T | ConfigDict | Mapping[str, Any], complete: bool = True) -> T:
+def from_config(settings: type[S], config: S | ConfigDict | Mapping[str, Any]) -> S:
     """Converts a `ConfigDict`, or its `to_dict()`, to `settings`; missing keys keep their defaults.
 
     An instance of `settings` is returned unchanged.
 
-    Args:
-      complete: False allows empty required fields.
-
     Raises:
-      UserError: a key is unknown, a value has another type or is not among the choices, or a required field
-        is empty.
+      UserError: in one line, for an unknown key, or a value of another type or out of range.
     """
     if isinstance(config, settings):
         return config
-    values = config.to_dict() if isinstance(config, ConfigDict) else config
-    return _read_section(settings, values, None, "config", complete)
+    assert not isinstance(config, Settings), f"{config!r} is no {settings}"
+    tree = _tree(settings)
+    _change(tree, settings, config.to_dict() if isinstance(config, ConfigDict) else config)
+    try:
+        return settings.model_validate(tree)
+    except pydantic.ValidationError as error:
+        raise UserError(_reason(settings, error.errors()[0])) from None
 
 
-def key_names(settings: type, prefix: str = "") -> Iterator[str]:
+def key_names(settings: type[Settings], prefix: str = "") -> Iterator[str]:
     """Yields the dotted names of all keys."""
-    hints = typing.get_type_hints(settings)
-    for field in _fields(settings):
-        if dataclasses.is_dataclass(hints[field.name]):
-            yield from key_names(hints[field.name], f"{prefix}{field.name}.")
-        else:
-            yield prefix + field.name
+    for name in _tree(settings):
+        section = _section(settings, name)
+        yield from key_names(section, f"{prefix}{name}.") if section else (prefix + name,)
 
 
-def safe_keys(settings: type, prefix: str = "") -> Iterator[str]:
+def safe_keys(settings: type[Settings], prefix: str = "") -> Iterator[str]:
     """Yields the dotted names of keys and sections that may change between the runs of one workdir."""
-    hints = typing.get_type_hints(settings)
-    for field in _fields(settings):
-        if field.metadata.get("safe"):
-            yield prefix + field.name
-        elif dataclasses.is_dataclass(hints[field.name]):
-            yield from safe_keys(hints[field.name], f"{prefix}{field.name}.")
+    for name, field in settings.model_fields.items():
+        if field.json_schema_extra:
+            yield prefix + name
+        elif section := _section(settings, name):
+            yield from safe_keys(section, f"{prefix}{name}.")
+
+
+def allowed(field: FieldInfo) -> str:
+    """Writes the range of a number, such as "0 or more"; "" if it has none."""
+    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    bounds = {sign: getattr(one, sign) for one in field.metadata for sign in words if hasattr(one, sign)}
+    if set(bounds) == {"ge"}:
+        return f"{bounds['ge']:g} or more"
+    return " and ".join(f"{words[sign]} {bound:g}" for sign, bound in bounds.items())
 
 
 def unknown_key(name: str, known: Iterable[str]) -> str:
-    """Writes the message for an unknown key.
-
-    Args:
-      name: dotted name, below `config`.
-      known: dotted names of all keys.
-    """
+    """Writes the message for an unknown key, by its dotted name below `config` and those of all keys."""
     return f"unknown setting config.{name}: {_suggestion(name, known, 'config.')}"
 
 
@@ -169,102 +139,53 @@ def _suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
         close = [siblings[alike[0]]] if alike else difflib.get_close_matches(name, names, 1, cutoff=0.8)
     if close:
         return f"did you mean {prefix}{close[0]}?"
-    return f"use one of {', '.join(prefix + one for one in siblings.values() or names)}"
+    some = [prefix + one for one in siblings.values() or names]
+    return f"use one of {', '.join(some[:24])}{', ...' * (len(some) > 24)}"
 
 
-def _fields(settings: type) -> list[dataclasses.Field]:
-    return [field for field in dataclasses.fields(settings) if not field.metadata.get("internal")]
+def _tree(settings: Settings | type[Settings]) -> dict[str, Any]:
+    return (settings.model_construct() if isinstance(settings, type) else settings).model_dump()
 
 
-def _default(field: dataclasses.Field) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    if field.default is dataclasses.MISSING and "required" in field.metadata:
-        return ""
-    return field.default
-
-
-def _to_dict(settings: Any) -> dict[str, Any]:
-    values = {}
-    for field in _fields(settings):
-        value = _default(field) if isinstance(settings, type) else getattr(settings, field.name)
-        assert value is not dataclasses.MISSING, f"{settings}: {field.name} has no default"
-        values[field.name] = _plain(value)
-    return values
+def _section(settings: type[Settings], name: str) -> type[Settings] | None:
+    type_ = settings.model_fields[name].annotation
+    return type_ if isinstance(type_, type) and issubclass(type_, Settings) else None
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return _to_dict(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    return tuple(map(_plain, value)) if isinstance(value, tuple) else value
+    if isinstance(value, Settings):
+        return value.model_dump()
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _apply(config: ConfigDict, settings: type, patch: Patch, where: str) -> None:
-    # Resolved types: annotations are strings here (`from __future__ import annotations`).
-    hints = typing.get_type_hints(settings)
+def _change(tree: dict[str, Any], settings: type[Settings], patch: Patch, where: str = "") -> None:
     for name, value in patch.items():
-        if name not in config:
-            section = f"{where}.".partition(".")[2]
-            raise UserError(unknown_key(f"{section}{name}", key_names(settings, section)))
-        if dataclasses.is_dataclass(hints[name]):
-            _apply(typing.cast(ConfigDict, config[name]), hints[name], value, f"{where}.{name}")
+        if name not in tree:
+            raise UserError(unknown_key(where + name, key_names(settings, where)))
+        section = _section(settings, name)
+        if section is None or isinstance(value, section):
+            tree[name] = _plain(value)
+        elif isinstance(value, Mapping):
+            _change(tree[name], section, value, f"{where}{name}.")
         else:
-            value = _plain(value)
-            config[name] = ConfigDict(value) if isinstance(value, dict) else value
+            key = f"config.{where}{name}"
+            raise UserError(f"{key} is {value!r}: it is a section; give {key}.NAME")
 
 
-def _read_section(type_: type[T], values: Any, base: T | None, where: str, complete: bool) -> T:
-    if not isinstance(values, Mapping):
-        raise UserError(f"{where} is {values!r}: it is a section; give {where}.NAME")
-    fields, hints = {field.name: field for field in _fields(type_)}, typing.get_type_hints(type_)
-    section = f"{where}.".partition(".")[2]
-    for name in values:
-        if name not in fields:
-            raise UserError(unknown_key(f"{section}{name}", key_names(type_, section)))
-    read = {}
-    for name, field in fields.items():
-        default = _default(field) if base is None else getattr(base, name)
-        key = f"{where}.{name}"
-        read[name] = _read(hints[name], values.get(name, default), default, key, complete)
-        if complete and not read[name] and "required" in field.metadata:
-            raise UserError(f"{key} is empty: give {field.metadata['required']}")
-    return type_(**read) if base is None else dataclasses.replace(base, **read)  # type: ignore[type-var]
-
-
-def _read(type_: Any, value: Any, default: Any, where: str, complete: bool) -> Any:
-    if dataclasses.is_dataclass(type_):
-        if dataclasses.is_dataclass(value):
-            value = _to_dict(value)
-        base = default if dataclasses.is_dataclass(default) else None
-        return _read_section(typing.cast(type, type_), value, base, where, complete)
-    origin, args = typing.get_origin(type_), typing.get_args(type_)
-    if origin is Literal:
-        if value not in args:
-            raise UserError(f"{where} is {value!r}: use one of {', '.join(map(str, args))}")
-    elif origin in (typing.Union, types.UnionType):
-        if value is not None:
-            return _read(next(arg for arg in args if arg is not types.NoneType), value, None, where, complete)
-    elif origin is tuple:
-        if not isinstance(value, (tuple, list)):
-            raise UserError(f"{where} is {value!r}: give it in brackets, with commas: ('a', 'b')")
-        items = args[:1] * len(value) if args[-1] is Ellipsis else args
-        if len(items) != len(value):
-            raise UserError(f"{where} is {value!r}: give {len(items)} values")
-        return tuple(_read(item, one, None, where, complete) for item, one in zip(items, value, strict=True))
-    elif origin in (dict, collections.abc.Mapping):
-        if not isinstance(value, Mapping):
-            raise UserError(f"{where} is {value!r}: it is a section; give {where}.NAME")
-        return {
-            _read(args[0], key, None, where, complete): _read(args[1], one, None, f"{where}.{key}", complete)
-            for key, one in value.items()
-        }
-    # `--config.lr=1` is an integer for the command line; True is an int for Python, but not a number here.
-    elif type_ is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    elif type_ in _TYPE_NAMES and type(value) is not type_:
-        raise UserError(f"{where} is {value!r}: give {_TYPE_NAMES[type_]}")
-    elif type_ is float and not math.isfinite(value):
-        raise UserError(f"{where} is {value}: give a finite number")
-    return value
+def _reason(settings: type[Settings], error: Any) -> str:
+    path = [part for part in error["loc"] if isinstance(part, str)]
+    name, type_ = ".".join(path), error["type"]
+    if type_ == "extra_forbidden":
+        return unknown_key(name, key_names(settings))
+    for part in path[:-1]:
+        settings = _section(settings, part) or settings
+    field = settings.model_fields.get(path[-1])
+    if type_ == "string_too_short" and field:
+        return f"config.{name} is empty: give {field.description}"
+    if type_ == "literal_error":
+        advice = f"use one of {error['ctx']['expected']}".replace("'", "").replace(" or ", ", ")
+    elif type_.startswith(("greater_than", "less_than")) and field:
+        advice = f"make it {allowed(field)}"
+    else:
+        advice = str(_ADVICE.get(type_, error["msg"])).replace("NAME", f"config.{name}.NAME")
+    return f"config.{name} is {error['input']!r}: {advice}"

@@ -15,10 +15,10 @@ from ml_collections import ConfigDict
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.staging import CONFIG, staged
-from rmsweb_jax.settings import safe_keys, to_config_dict
+from rmsweb_jax.settings import Settings, safe_keys, to_config_dict
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 
-S = TypeVar("S")
+S = TypeVar("S", bound=Settings)
 # A workdir with only these files has no results yet: settings, logs, counts, and what an evaluation asks.
 _NO_RESULTS = (
     *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.sqlite", "versions.json", "workers.json"),
@@ -40,7 +40,6 @@ def run_stage(
     Args:
       stage: called with the settings, and with the folder on disk in which it works; a `live` one is called
         with the workdir, a path of a disk or a bucket. It writes `report.json` last.
-      settings: a dataclass.
       process, live: see `staged`.
 
     Raises:
@@ -56,18 +55,26 @@ def run_stage(
 
 @contextlib.contextmanager
 def open_run(
-    workdir: AnyPath, config: ConfigDict, safe_keys: Iterable[str] = (), process: int = 0, live: bool = False
+    workdir: AnyPath,
+    config: ConfigDict,
+    safe_keys: Iterable[str] = (),
+    process: int = 0,
+    live: bool = False,
+    script: str = "",
 ) -> Iterator[Path]:
     """Opens the workdir of a run, on disk or in a bucket, and yields the folder on disk in which it works.
 
     Args:
-      config, safe_keys: see `open_workdir`.
+      config, safe_keys, script: see `open_workdir`.
       process, live: see `staged`.
 
     Raises:
       UserError: as `staged` and `open_workdir`.
     """
-    with staged(workdir, process, live) as folder, open_workdir(folder, config, safe_keys, process == 0):
+    with (
+        staged(workdir, process, live) as folder,
+        open_workdir(folder, config, safe_keys, process == 0, script),
+    ):
         if isinstance(workdir, Path) or process:
             yield folder
             return
@@ -78,7 +85,7 @@ def open_run(
 
 @contextlib.contextmanager
 def open_workdir(
-    workdir: Path, config: ConfigDict, safe_keys: Iterable[str] = (), first: bool = True
+    workdir: Path, config: ConfigDict, safe_keys: Iterable[str] = (), first: bool = True, script: str = ""
 ) -> Iterator[None]:
     """Creates and locks a workdir, and refuses other settings than those of earlier runs in it.
 
@@ -91,6 +98,7 @@ def open_workdir(
       safe_keys: dotted names of keys and sections that may change between runs in one workdir; any other
         change is refused, since a resumed run would silently mix two settings.
       first: False in all but the first process of a run, which holds the lock for them.
+      script: name of the stage, for errors.
 
     Raises:
       UserError: another run uses it, it was begun with other settings, or a file is in the way.
@@ -105,7 +113,7 @@ def open_workdir(
         if first:
             stack.enter_context(lock_workdir(workdir))
             stack.enter_context(provisional_settings(workdir, workdir / CONFIG))
-        check_config(config, workdir, frozenset(safe_keys), write=first)
+        check_config(config, workdir, frozenset(safe_keys), write=first, script=script)
         _open.add(folder)
         stack.callback(_open.remove, folder)
         yield
@@ -166,12 +174,15 @@ def lock_workdir(workdir: Path) -> Iterator[None]:
         yield
 
 
-def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str], write: bool = True) -> None:
+def check_config(
+    config: ConfigDict, workdir: Path, safe_keys: frozenset[str], write: bool = True, script: str = ""
+) -> None:
     """Refuses a workdir that was begun with other settings; otherwise writes the settings to it.
 
     Args:
       safe_keys: dotted names of keys and sections that may differ.
       write: False leaves the writing to another process of the run.
+      script: name of the stage, for errors.
 
     Raises:
       UserError: a key that is not in `safe_keys` differs; the message names all of them.
@@ -182,9 +193,13 @@ def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str], w
         before = _read_settings(path)
         # A key that only one side has comes from another version of the code, and gets a message of its own.
         keys = {key for key in before.keys() | now.keys() if not is_within(key, safe_keys)}
-        if other := ", ".join(sorted(keys & (before.keys() ^ now.keys()))):
+        if other := sorted(keys & (before.keys() ^ now.keys())):
+            if len(before.keys() & now.keys()) < len(other):
+                found, own = _stage(workdir) or "another stage", script or "this stage"
+                raise UserError(f"{workdir}: this is the folder of {found}: give {own} another --workdir")
             raise UserError(
-                f"{path}: this run was begun with other keys, by another version or variant ({other}): "
+                f"{path}: this run was begun with other keys, by another version or variant "
+                f"({', '.join(other[:5])}{', ...' * (len(other) > 5)}): "
                 "continue it with that one, or use another --workdir"
             )
         changed = sorted(key for key in keys if before[key] != now[key])
@@ -198,6 +213,14 @@ def check_config(config: ConfigDict, workdir: Path, safe_keys: frozenset[str], w
     # Written again when a safe key has changed: the file says what the latest run used.
     if write and not (path.exists() and path.read_bytes() == content):
         write_atomic(path, content)
+
+
+def _stage(workdir: Path) -> str:
+    """Returns the name of the stage that has worked in a folder; "" if it left none."""
+    for name in ("report.json", "progress.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return str(json.loads((workdir / name).read_bytes())["stage"])
+    return ""
 
 
 def is_within(key: str, names: frozenset[str]) -> bool:

@@ -11,31 +11,39 @@ import tokenize
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ml_collections import ConfigDict
+from pydantic import create_model
 
-from collection.corpus.filter import BuildSftSettings
+from collection.config import (
+    BenchmarkFiles,
+    BuildSftSettings,
+    ExportTracesSettings,
+    ImportSettings,
+    MakeTasksSettings,
+    ReportSettings,
+)
 from collection.evaluation.config import BENCHMARKS, MiniwobSettings
 from collection.fleet.config import CollectSettings
-from collection.importers import ImportSettings
-from collection.judges.config import JudgeDataSettings, JudgesSettings
+from collection.judges.config import JudgeDataSettings, OfficialSettings
 from collection.mining.config import FailurePriorSettings, MineSettings
 from collection.replay.config import VerifySettings
-from collection.report.evaluations import ReportSettings
-from collection.tasks.benchmarks import READERS, BenchmarkFiles
-from collection.tasks.task_writer import MakeTasksSettings
-from collection.traces import ExportTracesSettings
+from collection.tasks.benchmarks import READERS
 from experiments.benchmark import BenchmarkConfig
+from experiments.online_settings import OnlineSettings
 from experiments.studies.ablations.settings import AblationSettings, PromptSettings
 from experiments.studies.tiny_base.settings import BaseConfig
+from experiments.usage import meanings
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.export.folder import ExportSettings
+from rmsweb_jax.export.config import ExportSettings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.serve.config import ServeSettings
-from rmsweb_jax.settings import from_config, key_names, to_config_dict
+from rmsweb_jax.settings import Settings, from_config, key_names, to_config_dict
 from rmsweb_jax.sft.config import SftConfig
-from rmsweb_jax.training.mesh import AXES, MeshConfig
+from rmsweb_jax.training.config import MeshConfig
+from rmsweb_jax.training.mesh import AXES
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("rmsweb_jax", "collection", "experiments", "configs")
@@ -199,7 +207,7 @@ SETTINGS: dict[str, Callable[[str], type]] = {
     "make_tasks": lambda variant: MakeTasksSettings,
     "mine": lambda variant: MineSettings,
     "report": lambda variant: ReportSettings,
-    "rl": lambda variant: RlConfig,
+    "rl": lambda variant: OnlineSettings if "online" in variant else RlConfig,
     "serve": lambda variant: ServeSettings,
     "sft": lambda variant: SftConfig,
     "studies.ablation_prompts": lambda variant: PromptSettings,
@@ -218,7 +226,7 @@ def test_every_config_file_is_checked():
 
 
 # Read by a loop over their fields.
-LOOPED = (BenchmarkFiles, JudgesSettings, MeshConfig)
+LOOPED = (BenchmarkFiles, OfficialSettings, MeshConfig)
 
 
 def make_config(name: str, variant: str) -> ConfigDict:
@@ -226,21 +234,27 @@ def make_config(name: str, variant: str) -> ConfigDict:
 
 
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
-def test_a_config_holds_the_keys_of_its_dataclass_and_no_others(name, variant):
+def test_a_config_holds_the_keys_of_its_class_and_no_others(name, variant):
     settings, config = SETTINGS[name](variant), make_config(name, variant)
-    assert to_config_dict(from_config(settings, config, complete=False)).to_dict() == config.to_dict()
+    given = config.copy_and_resolve_references()
+    for key, field in settings.model_fields.items():
+        if field.description and not given[key]:
+            given[key] = "given"
+    if settings is OnlineSettings:
+        given.pages = ("click-button",)
+    assert to_config_dict(from_config(settings, given)).to_dict() == given.to_dict()
     config.rubric, config.headers = 1, 2
     with pytest.raises(UserError, match=r"unknown setting config\.(rubric|headers)"):
         from_config(settings, config)
 
 
 def sections(settings: type) -> set[type]:
-    """A dataclass of settings and those of its sections."""
+    """A class of settings and those of its sections."""
     found = {settings}
     for hint in typing.get_type_hints(settings).values():
         for one in (hint, *typing.get_args(hint)):
-            if dataclasses.is_dataclass(one):
-                found |= sections(typing.cast(type, one))
+            if isinstance(one, type) and issubclass(one, Settings):
+                found |= sections(one)
     return found
 
 
@@ -284,7 +298,8 @@ def unread_keys(settings: type) -> list[str]:
     everything = sections(settings)
     unread = []
     for section in everything - set(LOOPED):
-        holders = {one.__name__ for one in everything - {section} if section in sections(one)}
+        bases = {base for one in everything for base in one.__mro__ if issubclass(base, Settings)}
+        holders = {one.__name__ for one in bases - {section} if section in sections(one)}
         for name in {key.partition(".")[0] for key in key_names(section)}:
             stating = [one for one in section.__mro__ if name in vars(one).get("__annotations__", {})]
             using = {one.__name__ for top in stating for one in (top, *below(top))} | holders
@@ -301,15 +316,22 @@ def below(settings: type) -> set[type]:
 def test_every_setting_is_read():
     for settings in {SETTINGS[name](variant) for name, variant in VARIANTS}:
         assert not unread_keys(settings), settings
-    assert {field.name for field in dataclasses.fields(BenchmarkFiles)} == READERS.keys()
-    assert tuple(field.name for field in dataclasses.fields(MeshConfig)) == AXES
+    assert BenchmarkFiles.model_fields.keys() == READERS.keys()
+    assert tuple(MeshConfig.model_fields) == AXES
+
+
+def test_every_key_has_a_meaning():
+    """`--help` and the documentation print it."""
+    for settings in {SETTINGS[name](variant) for name, variant in VARIANTS if not name.startswith("studies")}:
+        for section in sections(settings):
+            names = key_names(section)
+            missing = [name for name in names if "." not in name and name not in meanings(section)]
+            assert not missing, f"{section.__name__}: {missing}"
 
 
 def test_a_setting_that_nothing_reads_is_found():
-    dead = [("rubric", int, 1), ("headers", int, 2)]
-    settings = dataclasses.make_dataclass(
-        "CollectSettings", dead, bases=(CollectSettings,), frozen=True, kw_only=True
-    )
+    dead: Any = {"rubric": (int, 1), "headers": (int, 2)}
+    settings = create_model("CollectSettings", __base__=CollectSettings, **dead)
     assert unread_keys(settings) == ["CollectSettings.headers", "CollectSettings.rubric"]
 
 

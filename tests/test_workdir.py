@@ -1,11 +1,10 @@
-import dataclasses
 import json
 
 import pytest
 from ml_collections import ConfigDict
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import safe
+from rmsweb_jax.settings import Settings, safe
 from rmsweb_jax.workdir import check_config, lock_workdir, open_workdir, run_stage
 
 
@@ -23,8 +22,7 @@ def test_config_check_compares_nested_keys(tmp_path):
         check_config(ConfigDict({"a": {"b": 2}, "c": ()}), tmp_path, frozenset())
 
 
-@dataclasses.dataclass(frozen=True)
-class StageSettings:
+class StageSettings(Settings):
     seed: int = 0
     workers: int = safe(1)
 
@@ -74,9 +72,9 @@ def test_settings_may_be_corrected_until_there_is_a_result(tmp_path):
 
 def test_the_library_takes_over_a_scripts_open_run(tmp_path):
     with open_workdir(tmp_path, ConfigDict({"seed": 3})):
-        assert run_stage(lambda settings, workdir: {"seed": settings.seed}, StageSettings(4), tmp_path) == {
-            "seed": 4
-        }
+        assert run_stage(
+            lambda settings, workdir: {"seed": settings.seed}, StageSettings(seed=4), tmp_path
+        ) == {"seed": 4}
     with lock_workdir(tmp_path):
         pass
 

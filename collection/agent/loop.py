@@ -7,7 +7,8 @@ import datetime
 import time
 from collections.abc import Sequence
 
-from collection.agent.prompt import AgentState, PastStep, PromptConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.agent.prompt import AgentState, PastStep
 from collection.agent.query import ActorSession, ParsedReply, StepExtractor
 from collection.environments.base import Environment, SiteUnreachableError, StepResults, View
 from collection.environments.blockers import Blocker
@@ -18,24 +19,6 @@ from rmsweb_jax.actions import Action, Reply
 from rmsweb_jax.records.schema import ActionResult, Outcome, Step, Task, Trajectory
 
 _TOO_LATE = "The time limit was reached before the actions were carried out."
-
-
-@dataclasses.dataclass(frozen=True)
-class EpisodeLimits:
-    """Limits that end an episode.
-
-    Attributes:
-      max_steps: number of steps; in the last one only `done` is allowed.
-      max_failures: number of failed steps in a row, after which one `done`-only step ends the episode.
-      max_blocked: number of observations in a row with a captcha or a refusal.
-      max_seconds: wall-clock time; no observation, query or action starts after it. The time in which the
-        actor's model does not answer does not count.
-    """
-
-    max_steps: int = 100
-    max_failures: int = 3
-    max_blocked: int = 5
-    max_seconds: float = 1800.0
 
 
 @dataclasses.dataclass
@@ -137,7 +120,7 @@ class EpisodeRunner:
         prompt = self.prompt
         # Read once per episode, so that the date does not change at midnight.
         if prompt.style == "full" and not prompt.date:
-            prompt = dataclasses.replace(prompt, date=datetime.date.today().isoformat())
+            prompt = prompt.model_copy(update={"date": datetime.date.today().isoformat()})
         return ActorSession(
             actor=self.actor,
             images=self.images,

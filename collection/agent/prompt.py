@@ -10,13 +10,12 @@ import dataclasses
 import functools
 import re
 from collections.abc import Sequence
-from typing import Literal
 
 import jinja2
 
+from collection.agent.config import PromptConfig
 from collection.browser.page import neutralize
 from rmsweb_jax.records.schema import ImagePart, Message, Observation, Tab, Task, TextPart
-from rmsweb_jax.settings import internal
 
 # Limits on text whose length a page, a file or a tool controls. Records keep the full text.
 MAX_LINE_CHARS = 4_000
@@ -54,21 +53,6 @@ class PastStep:
     next_goal: str = ""
     error: str = ""
     results: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class PromptConfig:
-    """Prompt settings.
-
-    Attributes:
-      style: `full` for large models; `compact` for the demo's model, whose context is a few hundred tokens.
-      date: the date that the agent is shown; empty means the day of the episode in `full` style and no
-        date in `compact`.
-    """
-
-    style: Literal["full", "compact"] = "full"
-    date: str = internal("")
-    max_actions: int = 10
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import orjson
 
-from collection.agent.prompt import AgentState, PromptConfig, build_messages
+from collection.agent.config import PromptConfig
+from collection.agent.prompt import AgentState, build_messages
 from collection.environments.base import ExtractionError, View
 from collection.llm.actor import DONE_ONLY, ActorModel, ExtractionRequest, StepRequest
 from collection.llm.model import ImageSource

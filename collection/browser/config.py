@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import zoneinfo
+from typing import Self
 
 import ada_url
+from pydantic import model_validator
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import internal, safe
+from rmsweb_jax.settings import Settings, internal, safe
 
 DESKTOP = "desktop"
 
@@ -43,8 +44,7 @@ def page_problem(text: str) -> str:
     return text.strip().splitlines()[0][:200] if text.strip() else "the site shows nothing, or wants a login"
 
 
-@dataclasses.dataclass(frozen=True)
-class BrowserConfig:
+class BrowserConfig(Settings):
     """Settings of a browser.
 
     Attributes:
@@ -98,7 +98,8 @@ class BrowserConfig:
     headed: bool = False
     storage_state: str = ""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
         self._check_identity()
         for entry in self.user_agents:
             if not entry.partition("=")[0] or "=" not in entry:
@@ -110,6 +111,7 @@ class BrowserConfig:
         for name in ("headed", "storage_state"):
             if self.grid_url and getattr(self, name):
                 raise UserError(f"config.browser.{name}: not with grid_url; a grid's nodes have their own")
+        return self
 
     @property
     def screen_size(self) -> tuple[int, int]:

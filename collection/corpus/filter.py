@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 from PIL import Image
 
+from collection.config import QualityConfig
 from collection.corpus.guidance import Guidance, QuoteFinder, guidance_for
 from collection.corpus.steps import StepView, full_success, guided, view
 from rmsweb_jax.actions import ReplyError, score_response
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.schema import SftSample, Step, Trajectory
-from rmsweb_jax.settings import required
 
 DROP_REASONS = ("not_successful", "invalid_step", "stalled", "too_short", "too_long", "duplicate")
 SAMPLE_DROP_REASONS = (
@@ -119,41 +119,6 @@ def _plain(groups: dict[str, Counter[str]], keys: tuple[str, ...]) -> dict[str, 
 
 
 PAPER_MIN_EFFECTIVE_STEPS = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class QualityConfig:
-    """Bounds on trajectories for training. RMSWeb gives 3 to 30 steps, and no number for stalls.
-
-    Attributes:
-      min_effective_steps, max_effective_steps: bounds, inclusive, on the steps that changed something
-        or produced output.
-      stall_repeats: number of successive repetitions of the same actions on the same page that make a loop.
-      drop_duplicates: keep one of a task's trajectories with the same pages and actions. Not in RMSWeb.
-    """
-
-    min_effective_steps: int = PAPER_MIN_EFFECTIVE_STEPS
-    max_effective_steps: int = 30
-    stall_repeats: int = 3
-    drop_duplicates: bool = True
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BuildSftSettings:
-    """Settings of `experiments.build_sft`.
-
-    Attributes:
-      trajectories: data set folders of trajectories, separated by commas (made by experiments.collect or
-        import_runs).
-      quality: requirements on a trajectory.
-      sizes_for, max_pixels: model (folder or name), and its limit for resized screenshots, for which tokens
-        and patches are counted and stored with the samples; with "" training counts them when it starts.
-    """
-
-    trajectories: str = required("--config.trajectories=DIR (made by experiments.collect)")
-    quality: QualityConfig = QualityConfig()
-    sizes_for: str = ""
-    max_pixels: int = 262_144
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from ml_collections import ConfigDict
+from pydantic import Field
 
-from collection.evaluation.dates.moving import LEAD_DAYS
 from collection.fleet.config import EpisodeSettings, FleetSettings
 from collection.judges.config import JudgeSettings
 from collection.llm.config import ActorConfig, ModelConfig
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import from_config, internal, required, safe
+from rmsweb_jax.settings import Settings, from_config, internal, required, safe
 
 FIRST_EVALUATED_SEED = 1_000_000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluatedActor(ActorConfig):
     """The actor that is evaluated; `EvaluateSettings` names it."""
 
@@ -29,8 +27,7 @@ class EvaluatedActor(ActorConfig):
     timeout_s: float = safe(600.0)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RefreshSettings:
+class RefreshSettings(Settings):
     """Settings of the date refresh (`collection.evaluation.dates.moving`).
 
     Attributes:
@@ -42,12 +39,11 @@ class RefreshSettings:
     """
 
     today: str = ""
-    lead_days: int = LEAD_DAYS
+    lead_days: int = Field(default=7, ge=0)
     overrides: str = ""
     ask: ModelConfig = ModelConfig(kind="none", temperature=0.0)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluateSettings(EpisodeSettings):
     """Settings that all benchmarks share.
 
@@ -71,16 +67,15 @@ class EvaluateSettings(EpisodeSettings):
     task_ids: tuple[str, ...] = ()
     # Affects only the contamination section of the report, so it may change on resumption.
     training: str = safe("")
-    runs: int = 3
-    replays: int = safe(3)
+    runs: int = Field(default=3, ge=1)
+    replays: int = safe(3, ge=0)
     seed: int = 0
-    actor: ActorConfig = EvaluatedActor()
+    actor: EvaluatedActor = EvaluatedActor()
     # All runs of all tasks are played, also on a site that refuses them.
     fleet: FleetSettings = safe(FleetSettings(max_refusals=0))
     refresh: RefreshSettings | None = internal(None)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SeededSettings(EvaluateSettings):
     """Settings for tasks that are made from seeds and compute their own reward.
 
@@ -96,7 +91,6 @@ class SeededSettings(EvaluateSettings):
     extra_actions: tuple[str, ...] = internal(())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MiniwobSettings(SeededSettings):
     """Settings for MiniWoB++.
 
@@ -108,7 +102,6 @@ class MiniwobSettings(SeededSettings):
     pages: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class AppsSettings(SeededSettings):
     """Settings for applications on this machine (docs/apps.md).
 
@@ -121,7 +114,6 @@ class AppsSettings(SeededSettings):
     seeds: int = 5
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnTasksSettings(EvaluateSettings):
     """Settings for a user's own tasks, on live pages or on servers of the user's (`config.guard.private`).
 
@@ -133,7 +125,6 @@ class OwnTasksSettings(EvaluateSettings):
     tasks_file: str = required("the file of the tasks, a JSON line with website and objective for each")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class WebVoyagerSettings(EvaluateSettings):
     """Settings for WebVoyager.
 
@@ -152,7 +143,6 @@ class WebVoyagerSettings(EvaluateSettings):
     refresh: RefreshSettings = RefreshSettings()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class OnlineMind2WebSettings(EvaluateSettings):
     """Settings for Online-Mind2Web.
 
@@ -168,7 +158,6 @@ class OnlineMind2WebSettings(EvaluateSettings):
     start_page: str = "https://duckduckgo.com/"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class WebTailBenchSettings(OnlineMind2WebSettings):
     """Settings for WebTailBench, whose tasks name no website.
 
@@ -191,20 +180,25 @@ BENCHMARKS: dict[str, type[EvaluateSettings]] = {
 }
 
 
-def evaluate_settings(
-    config: EvaluateSettings | ConfigDict | Mapping[str, Any], complete: bool = True
-) -> EvaluateSettings:
-    """Builds the settings of the benchmark that the config names, with the policy as actor.
-
-    Args:
-      complete: as for `from_config`.
+def benchmark_settings(config: Mapping[str, Any] | ConfigDict) -> type[EvaluateSettings]:
+    """Returns the class of settings of the benchmark that a config names.
 
     Raises:
-      UserError: the benchmark is unknown; otherwise as `from_config`.
+      UserError: it is unknown.
     """
-    name = config.benchmark if isinstance(config, EvaluateSettings) else config["benchmark"]
+    name = str(config["benchmark"])
     if name not in BENCHMARKS:
         raise UserError(f"config.benchmark is {name!r}: use one of {', '.join(BENCHMARKS)}")
-    settings = from_config(BENCHMARKS[name], config, complete)
-    actor = dataclasses.replace(settings.actor, label=settings.label, model=settings.model)
-    return dataclasses.replace(settings, actor=actor)
+    return BENCHMARKS[name]
+
+
+def evaluate_settings(config: EvaluateSettings | ConfigDict | Mapping[str, Any]) -> EvaluateSettings:
+    """Builds the settings of the benchmark that the config names, with the policy as actor.
+
+    Raises:
+      UserError: as `benchmark_settings` and `from_config`.
+    """
+    known = type(config) if isinstance(config, EvaluateSettings) else benchmark_settings(config)
+    settings = from_config(known, config)
+    actor = settings.actor.model_copy(update={"label": settings.label, "model": settings.model})
+    return settings.model_copy(update={"actor": actor})

@@ -27,12 +27,12 @@ from collection.evaluation.dates.benchmark import DateRefresh, refresh_benchmark
 from collection.evaluation.dates.overrides import read_overrides
 from collection.evaluation.results import RESULTS, Results, gather_results, missing_runs, score, to_json
 from collection.evaluation.task_results import NEVER_DONE
-from collection.fleet import FleetConfig, run_tasks
-from collection.fleet.config import fleet_config
+from collection.fleet.build import FleetConfig, fleet_config
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job
+from collection.fleet.run import run_tasks
 from collection.judges.fates import KEPT_OUT, fate
-from collection.llm.config import make_model
+from collection.llm.build import make_model
 from collection.llm.ledger import LEDGER
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
@@ -182,7 +182,9 @@ def play_benchmark(
       UserError: no browser, no server, a model folder that cannot be served, ...
     """
     jobs = [Job(task, attempts=runs, replays=replays) for task in benchmark.tasks]
-    with serve_actor(config.worker.actor, workdir / "server", config.engine == "ray") as actor:
+    with serve_actor(
+        config.settings.actor, workdir / "server", config.settings.fleet.engine == "ray"
+    ) as actor:
         played = run_tasks(jobs, workdir, config.with_actor(actor), "evaluate")
     label, model = actor.label, next(played.trajectories()).model
     results = gather_results(
@@ -217,8 +219,6 @@ def _refresh(benchmark: Benchmark, settings: RefreshSettings, workdir: Path) -> 
         today = date.fromisoformat(settings.today) if settings.today else date.today()
     except ValueError as error:
         raise UserError(f"config.refresh.today={settings.today!r}: write YYYY-MM-DD, or nothing") from error
-    if settings.lead_days < 0:
-        raise UserError(f"config.refresh.lead_days={settings.lead_days}: use 0 or more")
     ask = None
     if settings.ask.kind != "none":
         model = make_model(settings.ask.resolve("config.refresh.ask"), workdir / LEDGER)

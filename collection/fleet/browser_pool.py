@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser
 from collection.environments.apps.application import Application
 from collection.environments.apps.suite import apps_folder, find_task, make_application
 from collection.environments.apps.tasks import AppEnvironment
 from collection.environments.base import Environment
 from collection.environments.miniwob import HOST, MiniWobEnvironment, MiniWobServer
 from collection.environments.web import WebConfig, WebEnvironment
+from collection.fleet.config import RecyclePolicy
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Task
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecyclePolicy:
-    """Limits at which a browser is replaced between episodes: browsers grow, and some pages leave them slow.
-
-    Attributes:
-      browser_max_age_s: time since its start.
-      browser_max_mb: memory of all its processes; 0 means no limit. Ignored on a grid, where it is unknown.
-      browser_max_episodes: episodes played in it.
-    """
-
-    browser_max_age_s: float = 1800.0
-    browser_max_mb: float = 1500.0
-    browser_max_episodes: int = 200
 
 
 class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
@@ -144,21 +130,21 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             # Through the guard, only this browser reaches the local pages, and only by their own name.
             hosts[HOST] = f"127.0.0.1:{self._server.port}"
             # The page server is on loopback, which the guard forbids by default.
-            config = dataclasses.replace(config, private=(*config.private, f"http://{HOST}"))
+            config = config.model_copy(update={"private": (*config.private, f"http://{HOST}")})
             rules = () if config.proxy else self._server.host_rules
         elif environment != "web":
             if not config.proxy:
                 raise UserError("config.guard.proxy is False: applications are reached through it alone")
             application = self.application(environment)
             hosts[application.host] = application.address
-            config = dataclasses.replace(config, private=(*config.private, application.url))
+            config = config.model_copy(update={"private": (*config.private, application.url)})
             secrets = {**secrets, **application.secrets}
         try:
             # The guard makes the empty pages in which a state's localStorage is set.
             watch = bool(self._config.storage_state)
             self._guard = Guard(config, hosts, secrets, self._secret_hosts, watch)
             self._guard.start()
-            browser = dataclasses.replace(self._config, host_rules=rules, user_agent=user_agent)
+            browser = self._config.model_copy(update={"host_rules": rules, "user_agent": user_agent})
             self._browser = Browser(browser, self._guard)
         except BaseException:
             self.discard()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import sys
@@ -16,7 +15,8 @@ from ml_collections import ConfigDict
 
 from collection.environments.apps.suite import prepared, tasks_of
 from collection.environments.miniwob import make_task
-from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.build import fleet_config
+from collection.fleet.config import CollectSettings
 from collection.fleet.live import check_live
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job, reflection_report, yield_report
@@ -84,14 +84,14 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
     live = [task for task in tasks if task.environment == "web"]
     if not live:
         # All other environments have a reward of their own.
-        settings = dataclasses.replace(settings, judge=JudgeSettings())
+        settings = settings.model_copy(update={"judge": JudgeSettings()})
     setup = fleet_config(settings)
     check_live(live, settings.guard, settings.browser.storage_state)
-    if live and setup.worker.judge is None:
+    if live and setup.judge is None:
         print("config.judge.kind=none: no episode on live pages will count as a success", file=sys.stderr)
     rounds, reflective = settings.rounds, settings.reflection
     jobs = [Job(task, rounds, settings.stop_after, reflective) for task in tasks]
-    with serve_actor(setup.worker.actor, workdir / "server", setup.engine == "ray") as actor:
+    with serve_actor(setup.settings.actor, workdir / "server", setup.settings.fleet.engine == "ray") as actor:
         played = run_tasks(jobs, workdir, setup.with_actor(actor), "collect")
     _check_played(played)
     report = {

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from collection.agent.loop import EpisodeLimits
-from collection.agent.prompt import PromptConfig
+from pydantic import Field
+
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
-from collection.browser.session import BrowserConfig
-from collection.environments.web import WebConfig
-from collection.fleet.browser_pool import RecyclePolicy
-from collection.fleet.scheduler import SiteLimits
-from collection.fleet.worker import WorkerConfig
-from collection.judges.config import JudgeSettings, judge_config
-from collection.judges.notes import TaskNotes
+from collection.judges.config import JudgeSettings
 from collection.llm.config import ActorConfig
-from collection.llm.ledger_server import LedgerAddress
-from collection.llm.scripted.mistakes import MistakeConfig
-from rmsweb_jax.settings import internal, safe
+from rmsweb_jax.settings import Settings, internal, safe
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+class SiteLimits(Settings):
+    """Rate limits of a site on the live web. A site is a registrable domain.
+
+    Attributes:
+      max_per_site: number of concurrent episodes.
+      site_interval_s: minimum time between the starts of two episodes.
+      backoff_s: pause after an episode that was blocked, met a captcha or could not reach the site; doubled
+        for each further one in a row.
+      backoff_max_s: the longest pause.
+      max_refusals: number of such episodes in a row, of a site or of one of its tasks, after which what is
+        left of it is set aside; 0 never does that.
+    """
+
+    max_per_site: int = 2
+    site_interval_s: float = 5.0
+    backoff_s: float = 60.0
+    backoff_max_s: float = internal(3600.0)
+    max_refusals: int = 3
+
+
+class RecyclePolicy(Settings):
+    """Limits at which a browser is replaced between episodes: browsers grow, and some pages leave them slow.
+
+    Attributes:
+      browser_max_age_s: time since its start.
+      browser_max_mb: memory of all its processes; 0 means no limit. Ignored on a grid, where it is unknown.
+      browser_max_episodes: episodes played in it.
+    """
+
+    browser_max_age_s: float = internal(1800.0)
+    browser_max_mb: float = internal(1500.0)
+    browser_max_episodes: int = internal(200)
+
+
 class FleetSettings(SiteLimits, RecyclePolicy):
     """The section `fleet`: number of workers, their limits, and where they run.
 
@@ -44,25 +70,28 @@ class FleetSettings(SiteLimits, RecyclePolicy):
 
     engine: Literal["local", "ray"] = "local"
     ray_address: str = ""
-    ray_actor: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    ray_actor: Mapping[str, Any] = Field(default_factory=dict)
     workers: int = 16
     judgements: int = 16
-    retries: int = 2
-    crashes: int = 2
+    retries: int = internal(2)
+    crashes: int = internal(2)
     drain_seconds: float = 30.0
     publish_s: float = 60.0
     retry_set_aside: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EpisodeSettings:
+ExtraAction = Literal[
+    "click_coordinates", "double_click_element", "drag_element", "execute_js", "hover_element"
+]
+
+
+class EpisodeSettings(Settings):
     """Settings of every episode; `CollectSettings` and `EvaluateSettings` add which episodes are played.
 
     Attributes:
       judge: decides whether an episode on live pages was a success.
       search_urls: on live pages, engine name -> URL with `{query}`; the guard must allow their hosts.
-      extra_actions: on live pages, actions beyond the paper's that the agent may use: click_coordinates,
-        double_click_element, drag_element, execute_js, hover_element.
+      extra_actions: on live pages, actions beyond the paper's that the agent may use.
       secrets: environment variables whose values the agent may type as <secret>NAME</secret> without seeing
         them: `NAME` at the task's own site, `NAME=HOST` at HOST (`*.HOST` is all below it).
       apps_folder: where applications are installed, once; "" is the user's cache.
@@ -75,15 +104,14 @@ class EpisodeSettings:
     prompt: PromptConfig = PromptConfig()
     limits: EpisodeLimits = EpisodeLimits()
     judge: JudgeSettings = JudgeSettings()
-    search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    extra_actions: tuple[str, ...] = ()
+    search_urls: Mapping[str, str] = Field(default_factory=dict)
+    extra_actions: tuple[ExtraAction, ...] = ()
     secrets: tuple[str, ...] = ()
     apps_folder: str = safe("")
     fleet: FleetSettings = safe(FleetSettings())
-    mistakes: MistakeConfig = internal(MistakeConfig())
+    mistakes: float = internal(0.0)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectSettings(EpisodeSettings):
     """Settings of `experiments.collect`, with the paper's values (RMSWeb, section 3.1).
 
@@ -95,7 +123,7 @@ class CollectSettings(EpisodeSettings):
       rounds: maximum number of attempts at a task.
       stop_after: number of successes that end a task early; 0 means never.
       reflection: reflect on each attempt and give the next one guidance.
-      mistakes: seeded mistakes of the scripted teacher.
+      mistakes: share of the episodes in which the scripted teacher makes a seeded mistake.
     """
 
     pages: tuple[str, ...] = ()
@@ -107,57 +135,4 @@ class CollectSettings(EpisodeSettings):
     rounds: int = 5
     stop_after: int = 2
     reflection: bool = True
-    mistakes: MistakeConfig = MistakeConfig(
-        rate=0.45,
-        weights={
-            "wrong_index": 0.35,
-            "premature_done": 0.25,
-            "needless_scroll": 0.15,
-            "skipped_field": 0.25,
-        },
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FleetConfig(FleetSettings):
-    """Settings of a fleet, resolved.
-
-    Attributes:
-      worker: settings of each worker.
-    """
-
-    worker: WorkerConfig
-
-    def with_actor(self, actor: ActorConfig) -> FleetConfig:
-        """Returns the config with another actor, for example with a policy whose server has started."""
-        return dataclasses.replace(self, worker=dataclasses.replace(self.worker, actor=actor))
-
-    def with_ledger(self, ledger: LedgerAddress) -> FleetConfig:
-        """Returns the config for workers whose ledger is in another process."""
-        return dataclasses.replace(self, worker=dataclasses.replace(self.worker, ledger=ledger))
-
-
-def fleet_config(settings: EpisodeSettings, notes: Mapping[str, TaskNotes] | None = None) -> FleetConfig:
-    """Resolves the settings of a fleet.
-
-    Args:
-      notes: a benchmark's notes for the judge, by task id.
-
-    Raises:
-      UserError: settings contradict each other.
-    """
-    actor = dataclasses.replace(settings.actor, mistakes=settings.mistakes).resolve()
-    worker = WorkerConfig(
-        actor=actor,
-        browser=settings.browser,
-        guard=settings.guard,
-        recycle=settings.fleet,
-        prompt=settings.prompt,
-        limits=settings.limits,
-        crashes=settings.fleet.crashes,
-        web=WebConfig(search_urls=settings.search_urls, extra_actions=settings.extra_actions),
-        judge=judge_config(settings.judge, actor, notes or {}),
-        secrets=settings.secrets,
-        apps=settings.apps_folder,
-    )
-    return FleetConfig(**vars(settings.fleet), worker=worker)
+    mistakes: float = Field(default=0.45, ge=0, le=1)

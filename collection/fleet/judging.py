@@ -18,10 +18,11 @@ from typing import Any
 from collection.browser.guard.redaction import Redactor
 from collection.browser.processes import reap_orphans
 from collection.fleet.browser_pool import read_secrets
+from collection.fleet.build import FleetConfig
 from collection.fleet.journals import FOLDER, JournalEntry, append_record, new_journal, read_entry
-from collection.fleet.worker import RunFailure, WorkerConfig, run_failure
+from collection.fleet.worker import RunFailure, run_failure
 from collection.judges.base import with_verdict
-from collection.judges.config import make_judge
+from collection.judges.build import make_judge
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import die_with_parent
 from rmsweb_jax.records.images import ImageStore
@@ -51,7 +52,7 @@ class JudgeProcess:
       wake: called from another thread when there is something to receive.
     """
 
-    def __init__(self, workdir: Path, config: WorkerConfig, concurrent: int, wake: Callable[[], None]):
+    def __init__(self, workdir: Path, config: FleetConfig, concurrent: int, wake: Callable[[], None]):
         self._workdir, self._config, self._concurrent, self._wake = workdir, config, concurrent, wake
         self._context = multiprocessing.get_context("spawn")
         self._process: Any = None
@@ -165,7 +166,7 @@ class JudgeProcess:
 
 
 def judge_episodes(
-    link: Connection, workdir: Path, journal: str, config: WorkerConfig, concurrent: int
+    link: Connection, workdir: Path, journal: str, config: FleetConfig, concurrent: int
 ) -> None:
     """Judges the episodes whose entries come from `link` until None comes; the target of the process."""
     os.setpgrp()
@@ -183,7 +184,7 @@ def judge_episodes(
         assert config.judge is not None
         # A run whose verdict cannot be read is judged again when the run is resumed.
         judge = make_judge(config.judge, workdir, config.ledger, keep_rejected=False)
-        redactor = Redactor(read_secrets(config.secrets)[0], cards=True)
+        redactor = Redactor(read_secrets(config.settings.secrets)[0], cards=True)
     except UserError as error:
         answer(RunFailure(str(error), error.exit_code))
         with contextlib.suppress(EOFError, ConnectionResetError):

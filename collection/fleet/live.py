@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Sequence
 
@@ -21,7 +20,7 @@ def check_live(tasks: Sequence[Task], config: GuardConfig, storage_state: str) -
       UserError: the guard refuses the websites of all tasks, or the storage state is for other sites.
     """
     check_state(storage_state, [website_url(task) for task in tasks])
-    guard = Guard(dataclasses.replace(config, proxy=False))
+    guard = Guard(config.model_copy(update={"proxy": False}))
     refused = []
     for task in tasks:
         guard.admit(website=website_url(task))

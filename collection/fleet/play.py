@@ -7,13 +7,13 @@ The training process holds the accelerators, and must not be forked for workers.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from collection.fleet.config import EpisodeSettings, fleet_config
+from collection.fleet.build import fleet_config
+from collection.fleet.config import EpisodeSettings
 from collection.fleet.rounds import Job
 from collection.fleet.run import run_tasks
 from collection.judges.fates import KEPT_OUT, fate
@@ -50,7 +50,7 @@ def play(request: PlayRequest) -> None:
     """
     workdir = Path(request.workdir)
     config = fleet_config(from_config(EpisodeSettings, request.settings))
-    config = config.with_actor(dataclasses.replace(config.worker.actor, adapters=request.policy))
+    config = config.with_actor(config.settings.actor.model_copy(update={"adapters": request.policy}))
     jobs = [Job(task, request.samples, replays=request.replays) for task in request.tasks]
     lost = 0
     for _ in range(request.replays + 1):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import secrets
@@ -58,7 +57,7 @@ def serve_actor(actor: ActorConfig, workdir: Path, reachable: bool = False) -> I
     endpoint.unlink(missing_ok=True)  # An earlier server's address.
     if reachable and not actor.api_key_env:
         os.environ.setdefault(_KEY, secrets.token_hex(32))
-        actor = dataclasses.replace(actor, api_key_env=_KEY)
+        actor = actor.model_copy(update={"api_key_env": _KEY})
     host = "0.0.0.0" if reachable else "127.0.0.1"
     if actor.server == "own":
         network = {"host": host, "api_key_env": actor.api_key_env} if reachable else {}
@@ -77,7 +76,7 @@ def serve_actor(actor: ActorConfig, workdir: Path, reachable: bool = False) -> I
                 raise server.failure()
             if stall.seconds((server.activity(), read_progress(workdir))) > _STALL_S:
                 raise UserError(f"{server.failure()}; stuck for {_STALL_S / 60:.0f} min before it was ready")
-        yield dataclasses.replace(actor, base_url=url.replace("//0.0.0.0:", f"//{own_address()}:"))
+        yield actor.model_copy(update={"base_url": url.replace("//0.0.0.0:", f"//{own_address()}:")})
 
 
 def peer_command(actor: ActorConfig, port: int, host: str = "127.0.0.1") -> list[str]:

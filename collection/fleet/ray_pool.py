@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collection.browser.processes import reap_orphans
+from collection.fleet.build import FleetConfig
 from collection.fleet.journals import FOLDER, parse_record, read_bytes
 from collection.fleet.rounds import TaskHistory
-from collection.fleet.worker import RoundDone, RoundRequest, RunFailure, Worker, WorkerConfig, run_failure
+from collection.fleet.worker import RoundDone, RoundRequest, RunFailure, Worker, run_failure
 from collection.fleet.worker_pool import Message, NotPlaced, WorkerDied
 from collection.llm.config import GEMINI_KEY
 from rmsweb_jax.errors import UserError
@@ -32,7 +33,7 @@ from rmsweb_jax.records.journal import Journal, scan_journal
 from rmsweb_jax.storage.paths import IMAGES
 
 if TYPE_CHECKING:
-    from collection.fleet.config import FleetConfig
+    from collection.fleet.build import FleetConfig
 
 _POLL_S = 0.5  # Ray's `wait` cannot be interrupted by a signal handler.
 _STOP_S = 10.0  # As in `worker_pool`.
@@ -56,9 +57,13 @@ class Delivery:
     images: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
 
-def credentials(config: WorkerConfig, environment: Mapping[str, str]) -> dict[str, str]:
+def credentials(config: FleetConfig, environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables with keys and secrets of a run, and those that clients of models read."""
-    names = {GEMINI_KEY, config.actor.api_key_env, *(entry.partition("=")[0] for entry in config.secrets)}
+    names = {
+        GEMINI_KEY,
+        config.settings.actor.api_key_env,
+        *(entry.partition("=")[0] for entry in config.settings.secrets),
+    }
     return {name: value for name, value in environment.items() if name in names or name.startswith(_CLIENTS)}
 
 
@@ -71,12 +76,12 @@ class RayWorkerPool:
 
     def __init__(self, workdir: Path, config: FleetConfig):
         self._ray = _import_ray()
-        self._workdir, self._config, self._images = workdir, config.worker, ImageStore(workdir)
+        self._workdir, self._config, self._images = workdir, config, ImageStore(workdir)
         self._own = not self._ray.is_initialized()
         if self._own:
             self._connect(config)
         # As plain values: Ray knows no frozen mappings.
-        options = {"num_cpus": 1, **json.loads(json.dumps(dict(config.ray_actor)))}
+        options = {"num_cpus": 1, **json.loads(json.dumps(dict(config.settings.fleet.ray_actor)))}
         try:
             make = self._ray.remote(**options, max_restarts=0, max_task_retries=0)
         except (TypeError, ValueError) as error:
@@ -177,19 +182,19 @@ class RayWorkerPool:
         reap_orphans()
 
     def _connect(self, config: FleetConfig) -> None:
-        settings: dict[str, Any] = {"log_to_driver": True, "logging_level": "warning"}
-        if config.ray_address:
-            settings["address"] = config.ray_address
+        options: dict[str, Any] = {"log_to_driver": True, "logging_level": "warning"}
+        address, workers = config.settings.fleet.ray_address, config.settings.fleet.workers
+        if address:
+            options["address"] = address
         else:
             # Our own Ray, on this machine only.
-            settings |= {"num_cpus": config.workers, "include_dashboard": False}
-            settings["_node_ip_address"] = "127.0.0.1"
+            options |= {"num_cpus": workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         try:
-            self._ray.init(**settings)
+            self._ray.init(**options)
         except Exception as error:  # Ray has no error type for a node that does not start.
             reason = " ".join(str(error).split())[:200]
             raise UserError(
-                f"config.fleet.ray_address={config.ray_address!r}: no Ray there ({reason}); start one with "
+                f"config.fleet.ray_address={address!r}: no Ray there ({reason}); start one with "
                 "`ray start --head`, or leave it empty"
             ) from error
 
@@ -221,7 +226,7 @@ def _died(error: Exception) -> WorkerDied:
 class _NodeWorker(Worker):
     """A worker that is sent the history of its tasks, and whose records are sent back."""
 
-    def __init__(self, workdir: Path, journal: str, config: WorkerConfig):
+    def __init__(self, workdir: Path, journal: str, config: FleetConfig):
         super().__init__(workdir, journal, config)
         self._sent: Sequence[bytes] = ()
 
@@ -246,7 +251,7 @@ class _NodeWorker(Worker):
 class _Actor:
     """A worker in an actor's process; it is made, used and closed in the actor's only thread."""
 
-    def __init__(self, journal: str, config: WorkerConfig, secrets: Mapping[str, str]):
+    def __init__(self, journal: str, config: FleetConfig, secrets: Mapping[str, str]):
         for name in credentials(config, os.environ):
             del os.environ[name]
         os.environ.update(secrets)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from collection.agent.loop import crashed_trajectory
 from collection.fleet.activity import WORKERS, Activity, WorkerReports
-from collection.fleet.config import FleetConfig
+from collection.fleet.build import FleetConfig
 from collection.fleet.journals import (
     FOLDER,
     JournalEntry,
@@ -72,7 +72,7 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     Episodes on live pages are judged while others are played. Rounds that site, network or machine ended are
     played again when the run is resumed, if their job has `replays`.
 
-    While it runs, the data set grows: readers see new episodes every `config.publish_s` seconds. In the end
+    While it runs, the data set grows: readers see new episodes every `publish_s` seconds. In the end
     trajectories are sorted by id, so their order does not depend on the number of workers. Reflections, if
     any, are written to `reflections.jsonl`, and tasks that are left because their site refuses the run to
     `set_aside.jsonl`. Calling it again resumes.
@@ -85,27 +85,27 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
         from any worker (no browser, ...).
       StoppedError: a signal came; running episodes have ended or had their `drain_seconds`.
     """
-    if config.worker.actor.kind == "scripted" and any(job.task.environment == "app" for job in jobs):
+    if config.settings.actor.kind == "scripted" and any(job.task.environment == "app" for job in jobs):
         raise UserError(
             "config.actor.kind is 'scripted', also where 'auto' finds no key: the scripted teacher knows "
             "MiniWoB++ alone; name a model, or a policy, for applications"
         )
     workdir.mkdir(parents=True, exist_ok=True)
     clock = RunClock(workdir / "elapsed.json")
-    index = JournalIndex(workdir, judged=config.worker.judge is not None)
+    index = JournalIndex(workdir, judged=config.judge is not None)
     replayed = sum(index.reopen(job.task.task_id, job.replays) for job in jobs)
     # Ray's workers may be on other machines.
-    host = "" if config.engine == "ray" else "127.0.0.1"
+    host = "" if config.settings.fleet.engine == "ray" else "127.0.0.1"
     reports = WorkerReports()
     with serve_ledger(workdir / LEDGER, host, {"report": reports.add}) as (ledger, address):
         for model in ledger.outages():
             ledger.end_outage(model)  # Of an earlier run, which has not seen its end.
-        config = config.with_ledger(address)
+        config = dataclasses.replace(config, ledger=address)
         if not all(job.is_over(index.successes(job.task.task_id)) for job in jobs):
-            check_models(config.worker, address)
-        if config.retry_set_aside:
+            check_models(config, address)
+        if config.settings.fleet.retry_set_aside:
             (workdir / SET_ASIDE).unlink(missing_ok=True)
-        publisher = Publisher(jobs, workdir, config.worker.actor, index, anew=replayed > 0)
+        publisher = Publisher(jobs, workdir, config.settings.actor, index, anew=replayed > 0)
         return _play(jobs, workdir, config, stage, index, publisher, clock, ledger, reports)
 
 
@@ -132,7 +132,7 @@ def _play(
             reports.write(workdir, fleet.activities(reports), ledger)
 
         try:
-            with publisher.publishing(config.publish_s):
+            with publisher.publishing(config.settings.fleet.publish_s):
                 try:
                     fleet.run(show)
                     display.finish(fleet.status())
@@ -151,13 +151,13 @@ def _play(
 
 
 def make_pool(workdir: Path, config: FleetConfig) -> WorkerPool:
-    """Makes the pool that `config.engine` names.
+    """Makes the pool that `fleet.engine` names.
 
     Raises:
       UserError: it is not installed.
     """
-    if config.engine == "local":
-        return LocalWorkerPool(workdir, config.worker)
+    if config.settings.fleet.engine == "local":
+        return LocalWorkerPool(workdir, config)
     # Ray is an extra, and takes seconds to import.
     from collection.fleet.ray_pool import RayWorkerPool
 
@@ -188,7 +188,7 @@ class Fleet:
         self._workdir, self._config, self._pool, self._index = workdir, config, pool, index
         self._stop, self._ledger, self._now = stop, ledger, now
         self._jobs = {job.task.task_id: job for job in jobs}
-        self._scheduler: Scheduler[str] = Scheduler(config)
+        self._scheduler: Scheduler[str] = Scheduler(config.settings.fleet)
         self._journals: dict[int, str] = {}  # Worker -> its journal.
         self._unused: list[str] = []  # Journals of workers that have never run.
         self._playing: dict[int, str] = {}  # Busy worker -> task id.
@@ -199,9 +199,9 @@ class Fleet:
         self._given_up: set[str] = set()  # Tasks, since the last round that was played.
         self._error: UserError | None = None
         self._drain_until: float | None = None
-        self._counts = Status(tasks=len(self._jobs), workers=config.workers)
+        self._counts = Status(tasks=len(self._jobs), workers=config.settings.fleet.workers)
         self._steps, self._rate = 0, Rate(0, now())
-        self._judge = JudgeProcess(workdir, config.worker, config.judgements, pool.wake)
+        self._judge = JudgeProcess(workdir, config, config.settings.fleet.judgements, pool.wake)
         self._held: set[str] = set()  # Tasks whose next round waits for a verdict.
         for task_id, job in self._jobs.items():
             for entry in index.of(task_id):
@@ -271,7 +271,7 @@ class Fleet:
             return False
         now = self._now()
         if self._drain_until is None:
-            seconds = self._config.drain_seconds
+            seconds = self._config.settings.fleet.drain_seconds
             self._drain_until = now + seconds
             print(f"stopping: {len(self._playing)} episodes may end in {seconds:.0f} s", file=sys.stderr)
         if not (self._playing or self._judge.waiting) or now >= self._drain_until:
@@ -283,13 +283,16 @@ class Fleet:
         now, times = self._now(), [self._now() + _STATUS_INTERVAL_S]
         if self._drain_until is not None:
             times.append(self._drain_until)
-        elif len(self._playing) < self._config.workers and (wake := self._scheduler.wake_at()) is not None:
+        elif (
+            len(self._playing) < self._config.settings.fleet.workers
+            and (wake := self._scheduler.wake_at()) is not None
+        ):
             times.append(wake)
         return max(0.0, min(times) - now)
 
     def _start_rounds(self) -> None:
         """Assigns rounds until all workers are busy or no job may start; starts workers only when needed."""
-        while len(self._playing) < self._config.workers:
+        while len(self._playing) < self._config.settings.fleet.workers:
             task_id = self._scheduler.next(self._now())
             if task_id is None:
                 return
@@ -367,7 +370,7 @@ class Fleet:
 
     def _is_unjudged(self, entry: JournalEntry) -> bool:
         """True for an episode that a judge is to see: for the first time, or again where no verdict came."""
-        if entry.round is None or self._config.worker.judge is None:
+        if entry.round is None or self._config.judge is None:
             return False
         again = entry.round.fate == "unjudged" and self._jobs[entry.task_id].replays > 0
         return entry.round.awaits_verdict or again
@@ -416,7 +419,7 @@ class Fleet:
 
     def _set_refused_aside(self, task_id: str, site: str, last: JournalEntry) -> None:
         """Sets a task or all tasks of its site aside if they are refused too often; `last` is an episode."""
-        limit = self._config.max_refusals or math.inf
+        limit = self._config.settings.fleet.max_refusals or math.inf
         if self._refusals.of_site(site) >= limit:
             what, tasks = site, self._scheduler.remove(site)
         elif self._refusals.of_task(task_id) >= limit:
@@ -469,14 +472,14 @@ class Fleet:
         self._scheduler.ended(task_id, self._now())
         self._deaths[task_id] += 1
         self._lost[task_id] += 1
-        if self._deaths[task_id] <= self._config.retries:
+        if self._deaths[task_id] <= self._config.settings.fleet.retries:
             self._scheduler.add(task_id, _site(job))
         else:
             self._give_up(job, f"its worker died {self._deaths[task_id]} times, last with {reason}")
 
     def _give_up(self, job: Job, reason: str) -> None:
         """Records the rounds that are left as crashed, so that every task ends with all its rounds."""
-        task_id, actor, name = job.task.task_id, self._config.worker.actor, new_journal(self._workdir)
+        task_id, actor, name = job.task.task_id, self._config.settings.actor, new_journal(self._workdir)
         with Journal(self._workdir / FOLDER / name) as journal:
             while not job.is_over(successes := self._index.successes(task_id)):
                 trajectory = crashed_trajectory(

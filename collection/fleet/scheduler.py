@@ -10,33 +10,13 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from collection.fleet.config import SiteLimits
 from rmsweb_jax.records.schema import Outcome
 
 J = TypeVar("J", bound=Hashable)
 
 # Outcomes of refused episodes: the site does not let the agent in, or is down.
 REFUSED: frozenset[Outcome] = frozenset({"blocked", "captcha", "unreachable"})
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SiteLimits:
-    """Rate limits of a site on the live web. A site is a registrable domain.
-
-    Attributes:
-      max_per_site: number of concurrent episodes.
-      site_interval_s: minimum time between the starts of two episodes.
-      backoff_s: pause after an episode that was blocked, met a captcha or could not reach the site; doubled
-        for each further one in a row.
-      backoff_max_s: the longest pause.
-      max_refusals: number of such episodes in a row, of a site or of one of its tasks, after which what is
-        left of it is set aside; 0 never does that.
-    """
-
-    max_per_site: int = 2
-    site_interval_s: float = 5.0
-    backoff_s: float = 60.0
-    backoff_max_s: float = 3600.0
-    max_refusals: int = 3
 
 
 @dataclasses.dataclass

@@ -13,21 +13,19 @@ import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from collection.agent.loop import EpisodeLimits, EpisodeRunner, crashed_trajectory
-from collection.agent.prompt import PromptConfig
-from collection.browser.guard.config import GuardConfig
+from collection.agent.loop import EpisodeRunner, crashed_trajectory
 from collection.browser.guard.proxy import ProxyLostError
 from collection.browser.guard.redaction import Redactor
-from collection.browser.session import Browser, BrowserConfig, BrowserLostError, PageError
+from collection.browser.session import Browser, BrowserLostError, PageError
 from collection.environments.base import Environment
 from collection.environments.web import WebConfig
 from collection.fleet.activity import Reporter, ReportingActor
-from collection.fleet.browser_pool import BrowserPool, RecyclePolicy, read_secrets
+from collection.fleet.browser_pool import BrowserPool, read_secrets
+from collection.fleet.build import FleetConfig
 from collection.fleet.journals import FOLDER, JournalEntry, append_record, read_history
 from collection.fleet.rounds import Job, Reflected, TaskHistory, reflect, run_round
-from collection.judges.config import JudgeConfig
 from collection.llm.actor import ActorModel
-from collection.llm.config import ActorConfig, check_model, make_actor
+from collection.llm.build import check_model, make_actor
 from collection.llm.ledger import LEDGER
 from collection.llm.ledger_server import LedgerAddress
 from rmsweb_jax.errors import UserError, user_message
@@ -41,44 +39,12 @@ FILES = "files"  # Folder of files that running episodes download or write.
 _STARTS = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class WorkerConfig:
-    """Settings of every worker.
-
-    Attributes:
-      actor: resolved; a policy's `base_url` is set.
-      browser: without host rules, which depend on the environment.
-      guard: addresses that browsers may reach, in addition to each task's site.
-      recycle: limits at which a browser is replaced.
-      crashes: times an episode is started again after its browser or its guard was lost.
-      web: tools and searches that the agent may use on live pages.
-      judge: decides if an episode on live pages is a success, in a process of its own
-        (`collection.fleet.judging`); without a judge none is.
-      secrets: environment variables whose values the agent may type without seeing them.
-      apps: folder in which applications are installed.
-      ledger: of model calls, in the process that has started the workers; None is the workdir's file.
-    """
-
-    actor: ActorConfig
-    browser: BrowserConfig
-    guard: GuardConfig
-    recycle: RecyclePolicy
-    prompt: PromptConfig
-    limits: EpisodeLimits
-    crashes: int
-    web: WebConfig = dataclasses.field(default_factory=WebConfig)
-    judge: JudgeConfig | None = None
-    secrets: tuple[str, ...] = ()
-    apps: str = ""
-    ledger: LedgerAddress | None = None
-
-
-def check_models(config: WorkerConfig, ledger: LedgerAddress) -> None:
+def check_models(config: FleetConfig, ledger: LedgerAddress) -> None:
     """Calls the models of actor and judge once; raises as `check_model`. A policy's server has answered."""
-    actor, judge = config.actor, config.judge.model if config.judge else None
+    actor, judge = config.settings.actor, config.judge.model if config.judge else None
     if actor.kind in ("gemini", "chat"):
         check_model(actor, ledger)
-    if judge and judge != dataclasses.replace(actor, temperature=judge.temperature):
+    if judge and judge != actor.model_copy(update={"temperature": judge.temperature}):
         check_model(judge, ledger)
 
 
@@ -136,8 +102,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
       journal: name of a journal that no other worker writes.
     """
 
-    def __init__(self, workdir: Path, journal: str, config: WorkerConfig):
-        self._workdir, self._config, self._name = workdir, config, journal
+    def __init__(self, workdir: Path, journal: str, config: FleetConfig):
+        self._workdir, self._settings, self._name = workdir, config.settings, journal
+        self._ledger = config.ledger or workdir / LEDGER
         self._images = ImageStore(workdir)
         self._journal = Journal(workdir / FOLDER / journal)
         self._lost, self._error = 0, ""
@@ -176,7 +143,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         the run.
         """
         reason, start = "", time.monotonic()
-        for lost in range(self._lost, self._lost + self._config.crashes + 1):
+        for lost in range(self._lost, self._lost + self._settings.fleet.crashes + 1):
             try:
                 trajectory = self._play_once(task, attempt, guidance)
                 self._error = ""
@@ -191,10 +158,10 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 trace = self._redactor.text(traceback.format_exc())
                 print(f"{task.task_id}: {reason}\n{trace}", end="", file=sys.stderr, flush=True)
             self._browsers.discard()
-        actor = self._config.actor
+        actor = self._settings.actor
         seconds = time.monotonic() - start
         crashed = crashed_trajectory(task, actor.label, self._actor.name, attempt, reason, seconds)
-        return crashed.model_copy(update={"retries": self._lost + self._config.crashes})
+        return crashed.model_copy(update={"retries": self._lost + self._settings.fleet.crashes})
 
     def _play_once(self, task: Task, attempt: int, guidance: str) -> Trajectory:
         self._reporter.set(
@@ -204,7 +171,8 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         self._reporter.set(waiting_for="page")
         # In the workdir, so that the parent can remove the files of a killed worker.
         files = self._workdir / FILES / Path(self._name).stem
-        with self._browsers.environment(task, browser, self._images, files, self._config.web) as environment:
+        web = WebConfig(self._settings.search_urls, extra_actions=self._settings.extra_actions)
+        with self._browsers.environment(task, browser, self._images, files, web) as environment:
             return self._runner(environment).run_episode(task, attempt, guidance)
 
     def _reflect(self, trajectory: Trajectory, guidance: str) -> Reflected:
@@ -229,28 +197,28 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             environment=environment,
             actor=self._actor,
             images=self._images,
-            label=self._config.actor.label,
-            prompt=self._config.prompt,
-            limits=self._config.limits,
+            label=self._settings.actor.label,
+            prompt=self._settings.prompt,
+            limits=self._settings.limits,
         )
 
     # Created on first use, so that their errors belong to a round and are reported to the parent.
     @functools.cached_property
     def _browsers(self) -> BrowserPool:
-        config = self._config
-        return BrowserPool(config.browser, config.guard, config.recycle, config.secrets, config.apps)
+        one = self._settings
+        return BrowserPool(one.browser, one.guard, one.fleet, one.secrets, one.apps_folder)
 
     @functools.cached_property
     def _redactor(self) -> Redactor:
-        return Redactor(read_secrets(self._config.secrets)[0], cards=True)
+        return Redactor(read_secrets(self._settings.secrets)[0], cards=True)
 
     @functools.cached_property
     def _actor(self) -> ActorModel:
-        actor = make_actor(self._config.actor, self._config.ledger or self._workdir / LEDGER)
+        actor = make_actor(self._settings.actor, self._ledger)
         return ReportingActor(actor, self._reporter)
 
 
-def work(link: Connection, workdir: Path, journal: str, config: WorkerConfig) -> None:
+def work(link: Connection, workdir: Path, journal: str, config: FleetConfig) -> None:
     """Plays and answers requests from `link` until it closes; the target of a worker process."""
     # Own process group: Ctrl-C reaches only the parent, and the parent can kill a worker with its children.
     os.setpgrp()

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from collection.browser.driver import find_programs
 from collection.browser.processes import reap_orphans
-from collection.fleet.worker import RoundDone, RoundRequest, RunFailure, WorkerConfig, work
+from collection.fleet.worker import FleetConfig, RoundDone, RoundRequest, RunFailure, work
 
 _STOP_S = 10.0  # Time for an idle worker to close its browser, whose processes get up to 5 s to end.
 
@@ -74,7 +74,7 @@ class LocalWorkerPool:
       UserError: from `start`, if Chromium or its driver is not installed.
     """
 
-    def __init__(self, workdir: Path, config: WorkerConfig):
+    def __init__(self, workdir: Path, config: FleetConfig):
         self._workdir, self._config = workdir, config
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[int, _WorkerProcess] = {}
@@ -86,8 +86,8 @@ class LocalWorkerPool:
 
     def start(self, journal: str) -> int:
         # Checked here, because every worker would retry several times and report the same error.
-        if not self._config.browser.grid_url:
-            find_programs(self._config.browser)
+        if not self._config.settings.browser.grid_url:
+            find_programs(self._config.settings.browser)
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=work, args=(theirs, self._workdir, journal, self._config), name="browser-worker"

@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from PIL import Image
 
-from collection.browser.session import BrowserConfig
+from collection.browser.config import BrowserConfig
 from collection.environments.base import View
 from collection.gym.session import Session, find
 from rmsweb_jax.actions import Action, ReplyError

@@ -30,7 +30,7 @@ from openenv.core.env_server.types import (  # pyright: ignore[reportMissingImpo
 )
 from pydantic import ConfigDict, Field, field_validator
 
-from collection.browser.session import BrowserConfig
+from collection.browser.config import BrowserConfig
 from collection.environments.base import View
 from collection.gym.gymnasium_env import parse_actions
 from collection.gym.session import Session, find

@@ -11,14 +11,16 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.proxy import ProxyLostError
-from collection.browser.session import BrowserConfig, BrowserLostError, PageError
+from collection.browser.session import BrowserLostError, PageError
 from collection.environments.apps.suite import apps_folder, make_application, tasks_of
 from collection.environments.base import Environment, ExtractionError, SiteUnreachableError, View
 from collection.environments.miniwob import make_task, page_names
 from collection.environments.web import WebConfig
-from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
+from collection.fleet.browser_pool import BrowserPool
+from collection.fleet.config import RecyclePolicy
 from rmsweb_jax.actions import Action
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore

@@ -14,7 +14,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from collection.agent.prompt import AgentState, PastStep, PromptConfig, build_messages
+from collection.agent.config import PromptConfig
+from collection.agent.prompt import AgentState, PastStep, build_messages
 from collection.importers.browser_use_actions import map_action
 from collection.importers.browser_use_format import History, Item, Result, State, brain_of, tab_of
 from collection.importers.common import (
@@ -262,7 +263,7 @@ class _Reader:
             self._agent_state(position, state),
             self._observations[position],
             state.page_stats,
-            PromptConfig("full", date=state.date),
+            PromptConfig(style="full", date=state.date),
             actions=action_catalogue(),
         )
 

@@ -19,7 +19,6 @@ from collection.importers.common import BrokenRunError, Notes, RunContext, TaskI
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.settings import required
 
 
 class _Find(Protocol):
@@ -48,27 +47,6 @@ FORMATS = {
     "openwebrl": Format(openwebrl.SOURCE, openwebrl.find_runs, openwebrl.read_run),
     "webgym": Format(webgym.SOURCE, webgym.find_runs, webgym.read_run),
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ImportSettings:
-    """Settings of `experiments.import_runs`.
-
-    Attributes:
-      kind: format of the folder, a key of `FORMATS`.
-      source: the folder with the runs.
-      tasks: optional file with data that the runs lack, by task id: request, site, success.
-      actor: name of the agent; distinguishes runs of the same task when several folders are imported.
-    """
-
-    kind: str = "browser_use"
-    source: str = required("--config.source=DIR with the runs to import")
-    tasks: str = ""
-    actor: str = "imported"
-
-    def __post_init__(self) -> None:
-        if self.kind not in FORMATS:
-            raise UserError(f"config.kind is {self.kind!r}: use one of {', '.join(FORMATS)}")
 
 
 class ImportReport:

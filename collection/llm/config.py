@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, Self
 
-from collection.llm.actor import ActorModel, LLMActor
-from collection.llm.ledger import CallLedger
-from collection.llm.ledger_server import LedgerAddress, RemoteLedger
-from collection.llm.metered import MeteredModel, RetryPolicy, UsageLimits
+from pydantic import Field
+
 from collection.llm.model import (
-    Model,
-    ModelRequest,
     ReasoningEffort,
-    Structured,
 )
 from collection.llm.prices import Prices, list_prices
-from collection.llm.scripted.mistakes import MistakeConfig
-from collection.llm.scripted.teacher import ScriptedTeacher
-from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import Message, TextPart
-from rmsweb_jax.settings import internal, safe
+from rmsweb_jax.settings import Settings, internal, safe
 
 GEMINI_KEY = "GEMINI_API_KEY"
 _GEMINI = "gemini-3-pro-preview"
-# A trained policy knows its format, and its server may enforce it. Most other endpoints support JSON output,
-# and only some a schema.
-_STRUCTURED: dict[str, Structured] = {"gemini": "schema", "chat": "json", "policy": "off"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelEndpoint:
+class ModelEndpoint(Settings):
     """A model behind an API.
 
     Attributes:
@@ -64,7 +49,7 @@ class ModelEndpoint:
     timeout_s: float = safe(120.0)
     calls: int = safe(5)
     structured: Literal["auto", "schema", "json", "off"] = "auto"
-    extra_body: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    extra_body: Mapping[str, Any] = Field(default_factory=dict)
     price_prompt: float = 0.0
     price_cached: float = 0.0
     price_response: float = 0.0
@@ -76,7 +61,6 @@ class ModelEndpoint:
         return given if given.prompt or given.response else list_prices(self.model)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig(ModelEndpoint):
     """A model that is called within the limits of a run.
 
@@ -92,10 +76,10 @@ class ModelConfig(ModelEndpoint):
 
     kind: Literal["none", "gemini", "chat"] = "gemini"
     temperature: float = 1.0
-    requests_per_minute: float = safe(0.0)
-    tokens_per_minute: float = safe(0.0)
-    cap_usd: float = safe(0.0)
-    outage_hours: float = safe(0.0)
+    requests_per_minute: float = safe(0.0, ge=0)
+    tokens_per_minute: float = safe(0.0, ge=0)
+    cap_usd: float = safe(0.0, ge=0)
+    outage_hours: float = safe(0.0, ge=0)
 
     def resolve(self, section: str = "config.actor") -> Self:
         """The config, checked and with the default model. Warns if calls have no known price.
@@ -104,7 +88,7 @@ class ModelConfig(ModelEndpoint):
           UserError: a setting or a key that the kind needs is missing, or one is out of range.
         """
         if self.kind == "gemini" and not self.model:
-            return dataclasses.replace(self, model=_GEMINI).resolve(section)
+            return self.model_copy(update={"model": _GEMINI}).resolve(section)
         if self.kind == "gemini" and not os.environ.get(GEMINI_KEY):
             raise UserError(f"{section}.kind=gemini: set {GEMINI_KEY}, or take another kind")
         if self.kind == "chat" and not self.base_url:
@@ -114,11 +98,6 @@ class ModelConfig(ModelEndpoint):
                 f"{section}.api_key_env={self.api_key_env}: not set; export {self.api_key_env}=KEY, "
                 f"or set {section}.api_key_env= for an endpoint without a key"
             )
-        for name in ("requests_per_minute", "tokens_per_minute", "cap_usd"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{section}.{name}={getattr(self, name)}: below 0; 0 is no limit")
-        if self.outage_hours < 0:
-            raise UserError(f"{section}.outage_hours={self.outage_hours}: below 0; 0 does not wait")
         if self.kind in ("gemini", "chat") and not self.prices.known:
             self._handle_unknown_prices(section)
         return self
@@ -135,7 +114,6 @@ class ModelConfig(ModelEndpoint):
 WRITER = ModelConfig(model="gemini-3-pro-preview", max_tokens=4096)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ActorConfig(ModelConfig):
     """Settings of the actor: a model, or the scripted teacher.
 
@@ -149,7 +127,7 @@ class ActorConfig(ModelConfig):
       server_settings: settings of our own server that differ from the defaults of
         `rmsweb_jax.serve.config.ServeSettings`.
       adapters: name of adapters at the policy's server; empty: the model without adapters.
-      mistakes: seeded mistakes of the scripted teacher.
+      mistakes: share of the episodes in which the scripted teacher makes a seeded mistake.
     """
 
     # An actor need not be a model.
@@ -157,10 +135,10 @@ class ActorConfig(ModelConfig):
     label: str = "teacher"
     server: Literal["own", "vllm", "sglang"] = "own"
     server_python: str = ""
-    server_flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    server_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    server_flags: Mapping[str, Any] = Field(default_factory=dict)
+    server_settings: Mapping[str, Any] = Field(default_factory=dict)
     adapters: str = internal("")
-    mistakes: MistakeConfig = internal(MistakeConfig())
+    mistakes: float = internal(0.0)
 
     def resolve(self, section: str = "config.actor") -> Self:
         """The config, checked, with `auto` decided.
@@ -170,101 +148,9 @@ class ActorConfig(ModelConfig):
         """
         if self.kind == "auto":
             kind = "gemini" if os.environ.get(GEMINI_KEY) else "scripted"
-            return dataclasses.replace(self, kind=kind).resolve(section)
+            return self.model_copy(update={"kind": kind}).resolve(section)
         if self.kind == "policy" and not self.model:
             raise UserError(f"{section}.kind=policy: {section}.model is empty; give a model folder")
         if self.kind != "policy" and self.server != "own":
             raise UserError(f"{section}.server={self.server}: only {section}.kind=policy starts a server")
         return super().resolve(section)
-
-
-def make_actor(config: ActorConfig, ledger: Path | LedgerAddress | None = None) -> ActorModel:
-    """Creates the actor of a resolved config; a served policy (`policy`) is called at its `base_url`.
-
-    Args:
-      ledger: as for `make_model`.
-    """
-    if config.kind == "scripted":
-        return ScriptedTeacher(config.mistakes)
-    return LLMActor(make_model(config, ledger))
-
-
-def make_model(config: ModelConfig, ledger: Path | LedgerAddress | None = None) -> Model:
-    """Creates the model of a resolved config that has one, with its limits.
-
-    Args:
-      ledger: file in which all processes of a run enter their calls (`collection.llm.ledger.LEDGER` in its
-        workdir), or the process that serves it; None applies the limits to this model in this process only.
-
-    Raises:
-      UserError: the config names the scripted teacher, which is not a model, or settings contradict each
-        other.
-    """
-    if config.kind in ("none", "scripted"):
-        raise UserError(f"config.actor.kind={config.kind}: no model; take gemini, chat or policy")
-    # A server that this run has started itself does not come back.
-    outage_s = 0.0 if config.kind == "policy" else config.outage_hours * 3600
-    return MeteredModel(
-        _endpoint(config),
-        RemoteLedger(ledger) if isinstance(ledger, LedgerAddress) else CallLedger(ledger),
-        UsageLimits(config.requests_per_minute, config.tokens_per_minute, config.cap_usd),
-        RetryPolicy(attempts=config.calls, timeout_s=config.timeout_s, outage_s=outage_s),
-        config.prices,
-        config.max_tokens,
-    )
-
-
-def check_model(config: ModelConfig, ledger: Path | LedgerAddress) -> None:
-    """Makes one small call, so that a run with a wrong key, model or setting ends before it starts anything.
-
-    A reply that is not usable is reported on standard error: it is no reason not to start.
-
-    Args:
-      config: resolved; of kind `gemini` or `chat`.
-      ledger: as for `make_model`.
-
-    Raises:
-      UserError: no answer can be had, as `Model.complete`.
-    """
-    # OpenAI refuses to answer in JSON unless the messages contain the word.
-    text = "This is a test of the connection. Answer with a short JSON object."
-    message = Message(role="user", content=(TextPart(text=text),))
-    # A model that is down before the run has begun may be a wrong address, so nothing waits for it.
-    model = make_model(dataclasses.replace(config, outage_hours=0.0), ledger)
-    reply = model.complete(ModelRequest((message,), "check", 0, schema=reply_schema()))
-    if reply.problem:
-        print(f"{config.model}: test call: {reply.problem}", file=sys.stderr, flush=True)
-
-
-def _endpoint(config: ModelConfig) -> Model:
-    structured = _STRUCTURED[config.kind] if config.structured == "auto" else config.structured
-    # API libraries take seconds to import, in every worker.
-    if config.kind == "gemini":
-        from collection.llm.gemini import GeminiModel
-
-        return GeminiModel(
-            api_key=os.environ[GEMINI_KEY],
-            model=config.model,
-            temperature=config.temperature,
-            max_tokens=config.max_tokens,
-            timeout_s=config.timeout_s,
-            structured=structured,
-            base_url=config.base_url,
-            reasoning_effort=config.reasoning_effort,
-        )
-    from collection.llm.chat import ChatModel
-
-    adapters = config.adapters if isinstance(config, ActorConfig) else ""
-    return ChatModel(
-        base_url=config.base_url,
-        # Our server serves one model, so requests need not name it; adapters have names.
-        model=adapters if config.kind == "policy" else config.model,
-        name=adapters or config.model,
-        api_key=os.environ.get(config.api_key_env, "") if config.api_key_env else "",
-        temperature=config.temperature,
-        max_tokens=config.max_tokens,
-        timeout_s=config.timeout_s,
-        structured=structured,
-        reasoning_effort=config.reasoning_effort,
-        extra_body=config.extra_body,
-    )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Literal
 
+from pydantic import Field
+
+from collection.config import BenchmarkFiles
 from collection.llm.config import WRITER, ModelConfig
-from collection.mining.balance import BalanceConfig
-from collection.mining.divergence import MiningConfig
-from collection.mining.judging import JudgingConfig
-from collection.mining.runs import PairConfig
-from collection.tasks.benchmarks import BenchmarkFiles
-from collection.tasks.contamination import OverlapThresholds
-from rmsweb_jax.settings import required, safe
+from rmsweb_jax.settings import Settings, required, safe
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MineSettings:
+class MineSettings(Settings):
     """Failure-mode mining (RMSWeb, section 3.3).
 
     Attributes:
@@ -24,25 +20,29 @@ class MineSettings:
       workers: number of processes; 0 for one on each core.
       threads: number of pairs labelled at the same time in each process.
       actor: the model that labels failures; with kind none they are labelled by rule.
+      terms: terms of the scores: the `paper` has no other ones, `proven` adds those that held against replays
+        (docs/results/mining.md).
+      max_domain_share, max_obstruction_share: largest shares of one site, and of access obstructions.
+      max_prompts: size of the corpus; it is drawn from the categories in turn, so that rare ones stay whole.
+        0 keeps all.
       sizes_for, max_pixels: model (folder or name), and its limit for resized screenshots, for which tokens
         and patches are counted and stored with the prompts; with "" training counts them when it starts.
     """
 
     pools: str = required("--config.pools=DIR1,DIR2 (made by experiments.collect)")
     replay: str = ""
-    workers: int = safe(0)
-    threads: int = safe(8)
-    pairs: PairConfig = PairConfig()
+    workers: int = safe(0, ge=0)
+    threads: int = safe(8, ge=1)
     actor: ModelConfig = WRITER
-    judging: JudgingConfig = JudgingConfig()
-    select: MiningConfig = MiningConfig()
-    balance: BalanceConfig = BalanceConfig()
+    terms: Literal["paper", "proven"] = "proven"
+    max_domain_share: float = Field(default=0.30, gt=0, le=1)
+    max_obstruction_share: float = Field(default=0.10, ge=0, le=1)
+    max_prompts: int = Field(default=0, ge=0)
     sizes_for: str = safe("")
-    max_pixels: int = safe(262_144)
+    max_pixels: int = safe(262_144, ge=1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FailurePriorSettings:
+class FailurePriorSettings(Settings):
     """The failure modes of a development split (RMSWeb, "Validation-derived failure prior").
 
     Attributes:
@@ -52,8 +52,6 @@ class FailurePriorSettings:
     """
 
     pools: str = required("--config.pools=DIR1,DIR2 (made by experiments.collect)")
-    workers: int = safe(16)
+    workers: int = safe(16, ge=1)
     benchmarks: BenchmarkFiles = BenchmarkFiles()
-    thresholds: OverlapThresholds = OverlapThresholds()
     actor: ModelConfig = WRITER
-    judging: JudgingConfig = JudgingConfig()

@@ -58,6 +58,12 @@ class MiningConfig:
     category: CategoryWeights = CategoryWeights()
 
 
+TERMS = {
+    "paper": MiningConfig(category=CategoryWeights(general=0.0, reached=0.0, apart=0.0), last_on_page=False),
+    "proven": MiningConfig(),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Divergence:
     """The best candidate of a pair of runs: a success step and a localization step.

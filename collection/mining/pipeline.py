@@ -20,12 +20,21 @@ from ml_collections import ConfigDict
 
 from collection.corpus.filter import holder, image_fault
 from collection.corpus.guidance import TaskGuidance, read_guidance
-from collection.llm.config import ModelConfig, make_model
+from collection.llm.build import make_model
+from collection.llm.config import ModelConfig
 from collection.llm.ledger import LEDGER
 from collection.mining.audit import explain, to_audit, to_prompt, without_pair
 from collection.mining.balance import REASONS, BalanceConfig, choose
 from collection.mining.config import MineSettings
-from collection.mining.divergence import GATES, KEPT, Divergence, MiningConfig, Readable, find_divergences
+from collection.mining.divergence import (
+    GATES,
+    KEPT,
+    TERMS,
+    Divergence,
+    MiningConfig,
+    Readable,
+    find_divergences,
+)
 from collection.mining.failure_modes import PAPER_SHARES, FailureLabel, rule_label
 from collection.mining.judging import ANSWERS, FailureLabeler, JudgingConfig
 from collection.mining.pool import (
@@ -170,8 +179,10 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
     progress = Progress(workdir, "mine", 1)
     mined = mine_pools(
         pools,
-        TaskSettings(settings.select, settings.pairs, verdicts, _labeler_settings(settings, workdir)),
-        settings.balance,
+        TaskSettings(TERMS[settings.terms], PairConfig(), verdicts, _labeler_settings(settings, workdir)),
+        BalanceConfig(
+            settings.max_domain_share, settings.max_obstruction_share, max_prompts=settings.max_prompts
+        ),
         settings.workers or os.cpu_count() or 1,
         lambda done, total: progress.update(done, total=total),
     )
@@ -389,7 +400,7 @@ def _labeler_settings(settings: MineSettings, workdir: Path) -> LabelerSettings 
     if settings.actor.kind == "none":
         return None
     return LabelerSettings(
-        settings.actor.resolve(), settings.judging, workdir / LEDGER, workdir / ANSWERS, settings.threads
+        settings.actor.resolve(), JudgingConfig(), workdir / LEDGER, workdir / ANSWERS, settings.threads
     )
 
 

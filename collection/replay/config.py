@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
+from pydantic import Field
 
-from collection.agent.loop import EpisodeLimits
-from collection.agent.prompt import PromptConfig
-from collection.browser.session import BrowserConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.browser.config import BrowserConfig
 from collection.llm.config import ActorConfig
-from collection.llm.scripted.mistakes import MistakeConfig
-from rmsweb_jax.settings import internal, required, safe
+from rmsweb_jax.settings import Settings, required, safe
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VerifySettings:
+class VerifySettings(Settings):
     """Verification of mined decisions by replay. Not in RMSWeb.
 
     Attributes:
@@ -34,9 +31,8 @@ class VerifySettings:
     browser: BrowserConfig = BrowserConfig()
     prompt: PromptConfig = PromptConfig()
     limits: EpisodeLimits = EpisodeLimits()
-    trials: int = 1
-    min_difference: float = 0.5
-    further_steps: int = 10
-    sample: float = 0.0
-    workers: int = safe(2)
-    mistakes: MistakeConfig = internal(MistakeConfig())
+    trials: int = Field(default=1, ge=1)
+    min_difference: float = Field(default=0.5, ge=0, le=1)
+    further_steps: int = Field(default=10, ge=0)
+    sample: float = Field(default=0.0, ge=0, le=1)
+    workers: int = safe(2, ge=1)

@@ -7,12 +7,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
-from collection.agent.loop import EpisodeLimits, EpisodeRunner
-from collection.agent.prompt import PromptConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.agent.loop import EpisodeRunner
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
-from collection.browser.session import BrowserConfig, BrowserLostError, PageError
+from collection.browser.session import BrowserLostError, PageError
 from collection.environments.miniwob import MiniWobEnvironment
-from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
+from collection.fleet.browser_pool import BrowserPool
+from collection.fleet.config import RecyclePolicy
 from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Task, Trajectory
@@ -111,7 +113,7 @@ class Player(contextlib.AbstractContextManager["Player"]):
             images=self._images,
             label=self._label,
             prompt=self._prompt,
-            limits=dataclasses.replace(self._limits, max_steps=len(replies) + self._further_steps),
+            limits=self._limits.model_copy(update={"max_steps": len(replies) + self._further_steps}),
         )
         return runner.run_episode(task, attempt)
 

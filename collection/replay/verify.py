@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from collection.evaluation.statistics import rate_interval
-from collection.llm.config import make_actor
+from collection.llm.build import make_actor
 from collection.llm.ledger import LEDGER
 from collection.replay.config import VerifySettings
 from collection.replay.elements import move_reply

@@ -20,35 +20,6 @@ _USAGE = "give --config.results=LABEL=DIR,LABEL=DIR,... with workdirs of experim
 _TITLES = {"miniwob": "MiniWoB++", **{name: one.title for name, one in BENCHMARKS.items()}}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReportSettings:
-    """Settings of `experiments.report`.
-
-    Attributes:
-      run: run folder with the stages to report; unfinished stages are shown as not run.
-      pages: most episodes, chains of attempts, mined pairs and comparisons, each, that are exported next to
-        the page of a run; 0 exports none.
-      table: one of the paper's tables instead of the page: "main", "ablation" or "reflection" (also
-        `--table=NAME`).
-      results: evaluations in the table: LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate, one
-        per label and benchmark.
-      prices: LABEL=PROMPT/RESPONSE,...: US dollars per million tokens, for policies without a recorded price.
-      across_judges: compare evaluations by different judges, or by judges that were not recorded; their
-        differences are marked.
-      published: show the paper's rows that were not measured, such as those of other systems, too.
-      seed: seed of resampling.
-    """
-
-    run: str = ""
-    pages: int = 100
-    table: str = ""
-    results: str = ""
-    prices: str = ""
-    across_judges: bool = False
-    published: bool = False
-    seed: int = 0
-
-
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
     """A finished evaluation of one policy on one benchmark.

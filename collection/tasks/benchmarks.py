@@ -145,15 +145,6 @@ def read_online_mind2web(file: BenchmarkFile) -> tuple[list[Mind2WebRow], Source
     return _read(file, lambda file, data: file.parse(list[Mind2WebRow], data))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BenchmarkFiles:
-    """The section `benchmarks`: paths of the benchmarks' own files; an empty path skips the benchmark."""
-
-    webvoyager: str = ""
-    online_mind2web: str = ""
-    webtailbench: str = ""
-
-
 READERS: dict[str, Callable[[BenchmarkFile], tuple[list[Any], SourceFile]]] = {
     "webvoyager": read_webvoyager,
     "online_mind2web": read_online_mind2web,

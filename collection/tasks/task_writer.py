@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import itertools
 import json
@@ -14,10 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from collection.llm.config import WRITER, ModelConfig
 from collection.llm.model import Model
-from collection.tasks.benchmarks import BenchmarkFiles
-from collection.tasks.contamination import BenchmarkIndex, Overlap, OverlapThresholds, find_overlap
+from collection.tasks.contamination import BenchmarkIndex, Overlap, find_overlap
 from collection.tasks.files import ParsedLines
 from collection.tasks.seeds import CATEGORIES, Query, WrittenTask, write_task
 from rmsweb_jax.errors import UserError
@@ -25,54 +22,9 @@ from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.journal import Journal, read_journal
 from rmsweb_jax.records.schema import Task
-from rmsweb_jax.settings import required, safe
 
 JOURNAL = "tasks.journal"
 BEGUN = "begun.json"  # The date of a run without `today`.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MakeTasksSettings:
-    """Settings of `experiments.make_tasks`.
-
-    Attributes:
-      queries: one query per line; a .jsonl file has objects with `query` and optionally `locale`.
-      today: date (YYYY-MM-DD) from which words such as "tomorrow" in a query count; empty is the day on which
-        the run begins.
-      workers: concurrent calls.
-      actor: the model that writes the tasks.
-    """
-
-    queries: str = required("a file of search queries, one a line")
-    today: str = ""
-    benchmarks: BenchmarkFiles = BenchmarkFiles()
-    thresholds: OverlapThresholds = OverlapThresholds()
-    workers: int = safe(16)
-    actor: ModelConfig = WRITER
-
-    @property
-    def date(self) -> datetime.date:
-        """Raises `UserError` if `today` is no date."""
-        try:
-            return datetime.date.fromisoformat(self.today) if self.today else datetime.date.today()
-        except ValueError as error:
-            raise UserError(f"config.today={self.today!r}: write it as YYYY-MM-DD") from error
-
-    def date_of_run(self, workdir: Path) -> datetime.date:
-        """Returns `date` of the day on which the run in this workdir began, which it may not end on.
-
-        Raises:
-          UserError: as `date`; or its file is damaged.
-        """
-        path = workdir / BEGUN
-        if self.today:
-            return self.date
-        if not path.exists():
-            write_atomic(path, json.dumps({"today": self.date.isoformat()}).encode())
-        try:
-            return datetime.date.fromisoformat(json.loads(path.read_bytes())["today"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: damaged; use another --workdir, or set config.today") from error
 
 
 def write_tasks(
@@ -222,3 +174,23 @@ def _distribution(tasks: Iterable[Task]) -> dict[str, dict[str, float]]:
 
 def _json_lines(records: Iterable[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
+def date_of_run(today: str, workdir: Path) -> datetime.date:
+    """Returns the date of `config.today`, else of the day on which the run in this workdir began.
+
+    Raises:
+      UserError: `today` is no date, or the workdir's file is damaged.
+    """
+    path = workdir / BEGUN
+    try:
+        if today:
+            return datetime.date.fromisoformat(today)
+    except ValueError as error:
+        raise UserError(f"config.today={today!r}: write it as YYYY-MM-DD") from error
+    if not path.exists():
+        write_atomic(path, json.dumps({"today": datetime.date.today().isoformat()}).encode())
+    try:
+        return datetime.date.fromisoformat(json.loads(path.read_bytes())["today"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: damaged; use another --workdir, or set config.today") from error

@@ -2,11 +2,10 @@
 
 from collection.traces.atif import atif_document
 from collection.traces.hub import hub_session
-from collection.traces.writing import FORMATS, ExportTracesSettings, TraceCounts, write_traces
+from collection.traces.writing import FORMATS, TraceCounts, write_traces
 
 __all__ = [
     "FORMATS",
-    "ExportTracesSettings",
     "TraceCounts",
     "atif_document",
     "hub_session",

@@ -7,14 +7,14 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
+from collection.config import ExportTracesSettings
 from collection.traces.atif import atif_document
 from collection.traces.hub import hub_session
 from rmsweb_jax.records.files import is_temporary, make_folder, write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.settings import required
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _SLUG_CHARS = 80
@@ -35,21 +35,6 @@ class TraceFormat:
 
 
 FORMATS = {"atif": TraceFormat(atif_document, ".json"), "hub": TraceFormat(hub_session, ".jsonl")}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportTracesSettings:
-    """Settings of `experiments.export_traces`.
-
-    Attributes:
-      data: a trajectory data set from collect, evaluate or import_runs.
-      format: `atif` (Harbor's documents) or `hub` (sessions of the Hugging Face Hub).
-      page_text: whether the pages' lines are in the files, as the agent saw them.
-    """
-
-    data: str = required("--config.data=DIR with the episodes to export")
-    format: Literal["atif", "hub"] = "atif"
-    page_text: bool = True
 
 
 @dataclasses.dataclass

@@ -27,7 +27,7 @@ _SMOKE = {
     "eval_seeds": 1,
     "output": "",
 }
-VARIANTS = {"demo": {}, "smoke": _SMOKE}
+VARIANTS = {"demo": ("the study",), "smoke": ("a minute of it", _SMOKE)}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:

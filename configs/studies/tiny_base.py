@@ -19,19 +19,41 @@ _STATE = {"state": 1.0}
 _FINAL = {"state": 0.5, "recorded": 0.5}
 _TINY = {
     "phases": (
-        Phase(2, 4, 64, 32, name="recall", mix=_RECALL, repetition=0.1, accuracy=0.9),
-        Phase(2, 5, 128, 16, name="bare4", mix=_BARE, accuracy=0.88),
-        Phase(3, 9, 192, 16, name="bare8", mix=_BARE, accuracy=0.88),
-        Phase(3, 10, 384, 8, name="state8", mix=_MOSTLY_STATE, accuracy=0.88, max_steps=400),
-        Phase(3, 20, 512, 8, name="state20", mix=_STATE, accuracy=0.92, max_steps=900, rate=0.4),
-        Phase(2, 35, 576, 8, name="final", mix=_FINAL, accuracy=2.0, max_steps=1400, rate=0.4),
+        Phase(low=2, high=4, length=64, rows=32, name="recall", mix=_RECALL, repetition=0.1, accuracy=0.9),
+        Phase(low=2, high=5, length=128, rows=16, name="bare4", mix=_BARE, accuracy=0.88),
+        Phase(low=3, high=9, length=192, rows=16, name="bare8", mix=_BARE, accuracy=0.88),
+        Phase(
+            low=3, high=10, length=384, rows=8, name="state8", mix=_MOSTLY_STATE, accuracy=0.88, max_steps=400
+        ),
+        Phase(
+            low=3,
+            high=20,
+            length=512,
+            rows=8,
+            name="state20",
+            mix=_STATE,
+            accuracy=0.92,
+            max_steps=900,
+            rate=0.4,
+        ),
+        Phase(
+            low=2,
+            high=35,
+            length=576,
+            rows=8,
+            name="final",
+            mix=_FINAL,
+            accuracy=2.0,
+            max_steps=1400,
+            rate=0.4,
+        ),
     )
 }
 _SMOKE = {
     "tokenizer_words": 20_000,
     "phases": (
-        Phase(2, 4, 64, 8, name="recall", mix=_RECALL, repetition=0.1, max_steps=6),
-        Phase(3, 8, 512, 2, name="final", mix=_FINAL, max_steps=6),
+        Phase(low=2, high=4, length=64, rows=8, name="recall", mix=_RECALL, repetition=0.1, max_steps=6),
+        Phase(low=3, high=8, length=512, rows=2, name="final", mix=_FINAL, max_steps=6),
     ),
     "checkpoint_every": 5,
     "recorded": {
@@ -44,7 +66,7 @@ _SMOKE = {
     "scores": {"rows": 2, "batches": 1},
     "demo_pages": ("click-button", "login-user"),
 }
-VARIANTS = {"tiny": _TINY, "smoke": _SMOKE}
+VARIANTS = {"tiny": ("what ships", _TINY), "smoke": ("a minute of it", _SMOKE)}
 
 
 def get_config(variant: str = "tiny") -> ConfigDict:

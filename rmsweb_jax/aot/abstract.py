@@ -23,13 +23,14 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
+from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.quantize import quantize_base
 from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_shardings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import split_model
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import AXES, BATCH
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import PEAKS

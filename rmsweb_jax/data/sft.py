@@ -21,14 +21,15 @@ from rmsweb_jax.data.batching import Batch, Branch, LazyTree, Tree, lay_out
 from rmsweb_jax.data.encoding import Encoder, dataset_sizes
 from rmsweb_jax.data.packing import Packer, Rows, choose_packer, useful_work
 from rmsweb_jax.data.sizes import SampleSize
-from rmsweb_jax.data.sources import BatchOrder, RecordSource, Workers, is_held_out, stable_hash, stream
+from rmsweb_jax.data.sources import BatchOrder, RecordSource, is_held_out, stable_hash, stream
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.images import record_images
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.storage import AnyPath, StorePath
-from rmsweb_jax.training.mesh import MeshConfig, make_mesh, process_rows, row_shards
+from rmsweb_jax.training.config import MeshConfig, Workers
+from rmsweb_jax.training.mesh import make_mesh, process_rows, row_shards
 
 # Steps that are packed in advance, to choose the rows of a run and to estimate padding.
 TRIALS = 32
@@ -243,7 +244,7 @@ def open_sft_data(
 
     if isinstance(mesh, MeshConfig):
         chosen = choose_mesh(mesh, encoder.config, lambda rows: make_packer(rows).expected_fill)
-        mesh = make_mesh(**vars(chosen))
+        mesh = make_mesh(**dict(chosen))
     packer = make_packer(row_shards(mesh))
     packer.report()
     return SftData(

@@ -21,6 +21,7 @@ from rmsweb_jax.records.dataset import check_shards, load_manifest, records_dige
 from rmsweb_jax.records.schema import KINDS, Record
 from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
+from rmsweb_jax.training.config import Workers
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
 R = TypeVar("R", bound=Record, covariant=True)
@@ -149,28 +150,6 @@ class BatchOrder:
         for number, stratum in zip(places, strata, strict=True):
             turn[stratum], place[stratum] = rng.permutation(len(stratum)), number
         return np.lexsort((place, turn))
-
-
-@dataclasses.dataclass(frozen=True)
-class Workers:
-    """Workers that make batches while the accelerators compute.
-
-    Attributes:
-      processes: number of worker processes; with 0 threads of this process make the batches.
-      threads: number of threads of each process.
-      ahead: steps that each process prefetches.
-    """
-
-    processes: int = 0
-    threads: int = 1
-    ahead: int = 2
-
-    def __post_init__(self) -> None:
-        if self.processes < 0 or self.threads < 1 or self.ahead < 1:
-            raise UserError(
-                f"config.workers is {dataclasses.asdict(self)}: give 0 or more processes, and 1 or more "
-                "threads and steps ahead"
-            )
 
 
 def stream(make: Callable[[int], T], first: int, stop: int, workers: Workers) -> Generator[T]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -11,7 +10,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -22,7 +21,7 @@ from transformers import AutoTokenizer
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.lineage import RL, SFT, TrainingRun
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import list_target_modules, save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
@@ -34,45 +33,11 @@ from rmsweb_jax.qwen3_vl.tensor_files import (
     write_folder,
 )
 from rmsweb_jax.records.files import make_folder, sync_folder, write_atomic
-from rmsweb_jax.settings import required
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings:
-    """Settings of `experiments.export`.
-
-    Attributes:
-      run: workdir of experiments.train_sft or experiments.train_rl.
-      format: `merged`: all weights, for transformers and vLLM; `adapter`: LoRA adapters only, for PEFT.
-      name: name on the card; "": made of the base's name and the stage.
-      base_model: Hub name of the base model (for adapters: of the model that they belong to); "": its
-        folder's name.
-      license: license of the weights; "": that of the base model's own card.
-      results: evaluations for the card: LABEL=DIR,LABEL=DIR,...
-      temperature: default of generation_config.json: that of the policy's evaluation.
-      max_file_gb: larger weights are split into several files.
-      seed: seed of the bootstrap.
-    """
-
-    run: str = required("--config.run=DIR, a workdir of train_sft or train_rl")
-    format: Literal["merged", "adapter"] = "merged"
-    name: str = ""
-    base_model: str = ""
-    license: str = ""
-    results: str = ""
-    temperature: float = 0.6
-    max_file_gb: float = 5.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("temperature", "max_file_gb"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"config.{name} is {getattr(self, name)}: make it more than 0")
-
 
 _DTYPES = {name: np.dtype(getattr(ml_dtypes, name, name)) for name in ("float32", "float16", "bfloat16")}
 
@@ -112,7 +77,7 @@ def write_adapters(run: TrainingRun, folder: Path, base: str) -> None:
     lora = LoRAConfig(**run.config["lora"])
     # `targets` is not a key of the settings, so that config.json lacks it.
     if run.stage == RL:
-        lora = dataclasses.replace(lora, targets="attention")
+        lora = lora.model_copy(update={"targets": "attention"})
     save_adapters(_trained_model(run, lora), lora, folder, base)
     # With adapters on the vision tower the pattern stays: its names also fit modules without adapters.
     if not lora.vision:

@@ -7,7 +7,6 @@ q, k, v).
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -19,12 +18,11 @@ import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding
 
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import gather
 from rmsweb_jax.qwen3_vl.layers import Linear, LoRA, LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.text import DecoderLayer
-from rmsweb_jax.settings import internal
+from rmsweb_jax.training.config import LoRAConfig
 
 # Names of modules within a decoder layer.
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -37,37 +35,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "attention": (FUSED, "self_attn.o_proj"),
 }
 VISION_TARGETS = ("attn.qkv", "attn.proj", "mlp.linear_fc1", "mlp.linear_fc2")
-
-
-@dataclasses.dataclass(frozen=True)
-class LoRAConfig:
-    """Shape of the adapters.
-
-    Attributes:
-      rank, alpha: what an adapter adds is scaled by alpha / rank.
-      dropout: on the adapter's input.
-      targets: "all_linear" (SFT: q, k, v, o, gate, up, down) or "attention" (RL: q, k and v fused with
-        one shared A, and o).
-      vision: True adds adapters to the vision tower's blocks (qkv, proj and both matrices of the MLP).
-
-    Raises:
-      UserError: a value is out of range.
-    """
-
-    rank: int
-    alpha: float
-    dropout: float = 0.0
-    targets: str = internal("all_linear")
-    vision: bool = False
-
-    def __post_init__(self) -> None:
-        if self.rank < 1 or self.alpha <= 0 or not 0 <= self.dropout < 1:
-            raise UserError(
-                f"config.lora: rank {self.rank}, alpha {self.alpha} and dropout {self.dropout} do not make "
-                "an adapter; take rank >= 1, alpha > 0 and 0 <= dropout < 1"
-            )
-        if self.targets not in TARGETS:
-            raise UserError(f"config.lora.targets is {self.targets!r}: use one of {', '.join(TARGETS)}")
 
 
 class LayerStack(NamedTuple):

@@ -21,7 +21,6 @@ from rmsweb_jax.qwen3_vl.lora import (
     QKV,
     TARGETS,
     LayerStack,
-    LoRAConfig,
     count_parameters,
     layer_stacks,
     make_lora,
@@ -30,6 +29,7 @@ from rmsweb_jax.qwen3_vl.lora import (
 )
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.tensor_files import TensorInfo, read_header, write_file, write_text
+from rmsweb_jax.training.config import LoRAConfig
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"

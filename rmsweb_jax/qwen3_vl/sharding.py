@@ -5,7 +5,6 @@ One table serves training, loading, ahead-of-time compilation and the check that
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +16,8 @@ from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.training.mesh import AXES, MeshConfig, constrain
+from rmsweb_jax.training.config import MeshConfig
+from rmsweb_jax.training.mesh import AXES, constrain
 
 # Sizes of `tensor` that `choose_mesh` tries, and the share of useful operations with which it is content.
 _TENSOR_SIZES, _GOOD_FILL = (1, 2, 4, 8), 0.75
@@ -258,7 +258,7 @@ def choose_mesh(settings: MeshConfig, config: Qwen3VLConfig, fill: Callable[[int
                 break
         tensor = max(fills, key=lambda size: fills[size], default=1)
         logging.info("mesh: tensor=%d chosen for %d devices", tensor, devices)
-    return dataclasses.replace(settings, tensor=tensor)
+    return settings.model_copy(update={"tensor": tensor})
 
 
 def _names(path: tuple[Any, ...]) -> list[str]:

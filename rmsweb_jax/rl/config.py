@@ -2,64 +2,40 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from rmsweb_jax.actions.reward import REWARDS
-from rmsweb_jax.decoding.quantized import CACHE_DTYPES
-from rmsweb_jax.decoding.requests import Sampling
+from pydantic import Field, model_validator
+
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig
-from rmsweb_jax.rl.losses import Objective
-from rmsweb_jax.settings import Range, check_ranges, required, safe
-from rmsweb_jax.training.config import TRAINING_RANGES, ComputeConfig
+from rmsweb_jax.settings import Settings, required, safe
+from rmsweb_jax.training.config import ComputeConfig, LoRAConfig
 
-_RANGES = {
-    **TRAINING_RANGES,
-    # The std gate divides by one less than their number.
-    "num_samples": Range(ge=2),
-    # Greedy samples are all alike, and no group of them has a contrast. Servers take 5 at most.
-    "temperature": Range(gt=0, le=5),
-    # The largest deviation of two rewards in [0, 1] is 0.71.
-    "min_std": Range(ge=0, le=0.7),
-    "competent_reward": Range(gt=0, le=1),
-    # A ratio is never below 0.
-    "objective.clip_low": Range(ge=0, lt=1),
-    "objective.clip_high": Range(ge=0),
+if TYPE_CHECKING:
+    from rmsweb_jax.decoding.requests import Sampling
+
+
+class Objective(Settings):
+    """Coefficients of the objective, with the paper's values.
+
+    Attributes:
+      clip_low, clip_high, dual_clip: bounds of the importance ratio, see `policy_loss`.
+      kl_coef: beta, weight of the KL term; with 0 the divergence is still measured.
+      salvage_weight: lambda, weight of the salvage anchor on rejected groups.
+      importance_cap: largest weight of a token from earlier policies, see `importance_weights`; read where
+        `max_staleness` is 1 or more.
+    """
+
+    clip_low: float = Field(default=0.2, ge=0, lt=1)
+    clip_high: float = Field(default=0.32, ge=0)
     # 1 would bound the loss of tokens whose probability has not changed.
-    "objective.dual_clip": Range(gt=1),
-    "objective.kl_coef": Range(ge=0),
-    "objective.salvage_weight": Range(ge=0),
+    dual_clip: float = Field(default=3.0, gt=1)
+    kl_coef: float = Field(default=1e-3, ge=0)
+    salvage_weight: float = Field(default=0.10, ge=0)
     # Below 1 it would be a factor of tokens of the policy itself.
-    "objective.importance_cap": Range(ge=1),
-    "held_out": Range(ge=0, lt=1),
-    "iterations": Range(ge=1),
-    "train_groups": Range(ge=1),
-    "mini_batch_groups": Range(ge=1),
-    "gen_batch_groups": Range(ge=1),
-    "max_gen_batches": Range(ge=1),
-    "max_salvage_groups": Range(ge=0),
-    "max_prompt_tokens": Range(ge=1),
-    "max_response_tokens": Range(ge=1),
-    "max_staleness": Range(ge=0),
-    "rollout_lanes": Range(ge=0),
-    "logged_groups": Range(ge=0),
-    "eval_every": Range(ge=1),
-    "endpoint.concurrency": Range(ge=1),
-    "endpoint.retries": Range(ge=0),
-    "endpoint.timeout_s": Range(gt=0),
-    "endpoint.max_gap": Range(gt=0),
-}
-_ONLINE_RANGES = {
-    "least_episodes": Range(ge=2),
-    "negative_weight": Range(ge=0),
-    "step_bonus": Range(ge=0),
-    "max_masked": Range(ge=0, le=1),
-}
+    importance_cap: float = Field(default=2.0, ge=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class EndpointConfig:
+class EndpointConfig(Settings):
     """An inference server that generates the responses.
 
     Attributes:
@@ -81,12 +57,12 @@ class EndpointConfig:
     protocol: Literal["vllm", "sglang"] = "vllm"
     model: str = ""
     adapter_folder: str = ""
-    concurrency: int = safe(64)
-    timeout_s: float = safe(600.0)
-    retries: int = safe(4)
+    concurrency: int = safe(64, ge=1)
+    timeout_s: float = safe(600.0, gt=0)
+    retries: int = safe(4, ge=0)
     api_key_env: str = ""
     seeded: bool = True
-    max_gap: float = 0.05
+    max_gap: float = Field(default=0.05, gt=0)
 
     def check(self) -> None:
         """Checks the texts; not done on creation, because most runs have no endpoint.
@@ -113,7 +89,6 @@ class EndpointConfig:
         return self.base_url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RlConfig(ComputeConfig):
     """Settings of a run. The safe fields change only how a step is laid out, logged and saved.
 
@@ -145,6 +120,9 @@ class RlConfig(ComputeConfig):
       endpoint: the inference server, if `rollout_engine` is "endpoint".
       rollout_lanes: sequences that are decoded at once; 0 takes as many as the devices' memory holds.
       cache_dtype: dtype of the sampler's caches, one of `decoding.quantized.CACHE_DTYPES`.
+      seed: seed of the run.
+      learning_rate, weight_decay, clip_norm: of AdamW, constant; largest global norm of the gradient.
+      checkpoints_kept: number of newest checkpoints to keep.
       min_std, competent_reward, competence_gate: see `gated_advantages`.
       objective: clip ranges and weights of the terms.
       row_tokens: groups are packed into rows of one width, one row a shard of the mesh; it is chosen from the
@@ -159,52 +137,51 @@ class RlConfig(ComputeConfig):
     eval_prompts: str = ""
     model: str = required("the export folder that experiments.train_sft wrote")
     # RMSWeb, appendix "Salvage-DS RL configuration": `linear_qkv` and `linear_proj`, without dropout.
-    lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, targets="attention")
-    max_prompt_tokens: int = 12_000
-    max_response_tokens: int = 2_048
-    max_pixels: int = 262_144
-    held_out: float = 0.1
-    seed: int = 42
+    lora: LoRAConfig = LoRAConfig(targets="attention")
+    max_prompt_tokens: int = Field(default=12_000, ge=1)
+    max_response_tokens: int = Field(default=2_048, ge=1)
+    max_pixels: int = Field(default=262_144, ge=1)
+    held_out: float = Field(default=0.1, ge=0, lt=1)
+    seed: int = Field(default=42, ge=0)
     # The paper gives no number of iterations: about ten passes over 4,500 prompts with dynamic sampling.
-    iterations: int = 200
+    iterations: int = Field(default=200, ge=1)
     # The appendix' train batch and mini-batch, generation batches and their limit, and cap on salvage groups.
-    train_groups: int = 64
-    mini_batch_groups: int = 16
+    train_groups: int = Field(default=64, ge=1)
+    mini_batch_groups: int = Field(default=16, ge=1)
     mini_batch_of: Literal["accepted", "all"] = "accepted"
-    gen_batch_groups: int = 64
-    max_gen_batches: int = 16
-    max_salvage_groups: int = 64
+    gen_batch_groups: int = Field(default=64, ge=1)
+    max_gen_batches: int = Field(default=16, ge=1)
+    max_salvage_groups: int = Field(default=64, ge=0)
     # The paper draws and updates in turns.
-    max_staleness: int = 0
-    epochs: int = 1
-    reward: str = "polarized"
-    num_samples: int = 8
-    temperature: float = 1.0
+    max_staleness: int = Field(default=0, ge=0)
+    epochs: int = Field(default=1, ge=1)
+    reward: Literal["polarized", "binary", "text"] = "polarized"
+    # Two at least, because the std gate divides by one less than their number.
+    num_samples: int = Field(default=8, ge=2)
+    # Greedy samples are all alike, and no group of them has a contrast. Servers take 5 at most.
+    temperature: float = Field(default=1.0, gt=0, le=5)
     rollout_engine: Literal["local", "endpoint"] = "local"
     endpoint: EndpointConfig = EndpointConfig()
-    rollout_lanes: int = safe(0)
-    cache_dtype: str = "model"
+    rollout_lanes: int = safe(0, ge=0)
+    cache_dtype: Literal["model", "int8", "float8_e4m3fn"] = "model"
     # epsilon_sigma and r_comp of the appendix. 0.55 is between core-correct (0.7) and the right type (0.3).
-    min_std: float = 0.10
-    competent_reward: float = 0.55
+    # The largest deviation of two rewards in [0, 1] is 0.71.
+    min_std: float = Field(default=0.10, ge=0, le=0.7)
+    competent_reward: float = Field(default=0.55, gt=0, le=1)
     competence_gate: bool = True
     objective: Objective = Objective()
-    learning_rate: float = 8e-6
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
+    learning_rate: float = Field(default=8e-6, ge=0, lt=1)
+    weight_decay: float = Field(default=0.01, ge=0, le=1)
+    clip_norm: float = Field(default=1.0, gt=0)
     # The paper's cap of a dynamic batch on a GPU: a prompt of 12,288 tokens and four responses of 2,048.
-    row_tokens: int = safe(20_480)
-    eval_every: int = 10
-    checkpoint_every: int = safe(1)
-    logged_groups: int = safe(2)
-    checkpoints_kept: int = safe(2)
+    row_tokens: int = safe(20_480, ge=1)
+    eval_every: int = Field(default=10, ge=1)
+    checkpoint_every: int = safe(1, ge=1)
+    logged_groups: int = safe(2, ge=0)
+    checkpoints_kept: int = safe(2, ge=1)
 
-    def __post_init__(self) -> None:
-        choices = {"reward": tuple(REWARDS), "cache_dtype": CACHE_DTYPES}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise UserError(f"config.{name} is {getattr(self, name)!r}: use one of {', '.join(known)}")
-        check_ranges(self, _RANGES)
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
         if self.train_groups % self.mini_batch_groups:
             raise UserError(
                 f"config.train_groups is {self.train_groups}: make it a multiple of "
@@ -212,10 +189,13 @@ class RlConfig(ComputeConfig):
             )
         if self.rollout_engine == "endpoint":
             self.endpoint.check()
+        return self
 
     @property
     def sampling(self) -> Sampling:
         """How the responses to a prompt are drawn."""
+        from rmsweb_jax.decoding.requests import Sampling
+
         return Sampling(self.num_samples, self.max_response_tokens, self.temperature)
 
     @property
@@ -233,7 +213,6 @@ class RlConfig(ComputeConfig):
         }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class OnlineConfig(RlConfig):
     """Settings of online RL: the policy plays episodes, and learns from how they end.
 
@@ -252,16 +231,15 @@ class OnlineConfig(RlConfig):
       max_masked: largest share of episodes without a reward; a run with more stops.
     """
 
-    least_episodes: int = 2
+    least_episodes: int = Field(default=2, ge=2)
     credit: Literal["episode", "turn"] = "episode"
-    negative_weight: float = 1.0
-    step_bonus: float = 0.0
+    negative_weight: float = Field(default=1.0, ge=0)
+    step_bonus: float = Field(default=0.0, ge=0)
     mask_faults: bool = True
-    max_masked: float = 0.5
+    max_masked: float = Field(default=0.5, ge=0, le=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranges(self, _ONLINE_RANGES)
+    @model_validator(mode="after")
+    def _check_online(self) -> Self:
         if self.max_staleness > 1:
             raise UserError(
                 f"config.max_staleness is {self.max_staleness}: online runs play one batch ahead at most, "
@@ -269,6 +247,7 @@ class OnlineConfig(RlConfig):
             )
         if self.corpus != "mined":
             raise UserError(f"config.corpus is {self.corpus!r}: make it 'mined' in an online run")
+        return self
 
     @property
     def groups_at_once(self) -> int:

@@ -7,7 +7,6 @@ weighted sum, so any split into micro-batches, rows and padding gives the same r
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from flax import struct
 from jaxtyping import Bool, Float, Float32, Float64
 
 from rmsweb_jax.qwen3_vl.inputs import Array
+from rmsweb_jax.rl.config import Objective
 
 # The bounds are verl's. exp(20) is 4.9e8: a token whose probability has changed a lot gives a large loss,
 # not an infinite one whose gradient would be NaN.
@@ -138,6 +138,19 @@ class TokenBatch:
     behaviour_log_probs: Float32[Array, "rows scored"]
 
 
+def importance_weights(
+    old_log_probs: Float[jax.Array, "*shape"], behaviour_log_probs: Float[jax.Array, "*shape"], cap: float
+) -> Float[jax.Array, "*shape"]:
+    """Computes the weights of tokens that other policies drew, `min(exp(old - behaviour), cap)`.
+
+    The clipped ratio is relative to the policy before the update; this one corrects from the policies that
+    drew the tokens to that one. Source: decoupled PPO (Hilton et al. 2022, Fu et al. 2025), truncated as in
+    IMPALA (Espeholt et al. 2018).
+    """
+    ratio = jnp.clip(old_log_probs - behaviour_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(ratio), cap))
+
+
 @struct.dataclass
 class ObjectiveSums:
     """Scalars that add up over the micro-batches of an optimizer step.
@@ -165,39 +178,6 @@ class ObjectiveSums:
     @classmethod
     def zero(cls) -> ObjectiveSums:
         return cls(*(jnp.zeros((), jnp.float32) for _ in range(11)))
-
-
-@dataclasses.dataclass(frozen=True)
-class Objective:
-    """Coefficients of the objective, with the paper's values.
-
-    Attributes:
-      clip_low, clip_high, dual_clip: bounds of the importance ratio, see `policy_loss`.
-      kl_coef: beta, weight of the KL term; with 0 the divergence is still measured.
-      salvage_weight: lambda, weight of the salvage anchor on rejected groups.
-      importance_cap: largest weight of a token from earlier policies, see `importance_weights`; read where
-        `max_staleness` is 1 or more.
-    """
-
-    clip_low: float = 0.2
-    clip_high: float = 0.32
-    dual_clip: float = 3.0
-    kl_coef: float = 1e-3
-    salvage_weight: float = 0.10
-    importance_cap: float = 2.0
-
-
-def importance_weights(
-    old_log_probs: Float[jax.Array, "*shape"], behaviour_log_probs: Float[jax.Array, "*shape"], cap: float
-) -> Float[jax.Array, "*shape"]:
-    """Computes the weights of tokens that other policies drew, `min(exp(old - behaviour), cap)`.
-
-    The clipped ratio is relative to the policy before the update; this one corrects from the policies that
-    drew the tokens to that one. Source: decoupled PPO (Hilton et al. 2022, Fu et al. 2025), truncated as in
-    IMPALA (Espeholt et al. 2018).
-    """
-    ratio = jnp.clip(old_log_probs - behaviour_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
-    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(ratio), cap))
 
 
 def salvage_ds_objective(

@@ -22,8 +22,9 @@ from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
 from rmsweb_jax.qwen3_vl.logprobs import MAX_LOGITS, score_tokens
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.batching import MicroBatch, micro_batches, trees_of
+from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.losses import Objective, ObjectiveSums, TokenBatch, salvage_ds_objective
+from rmsweb_jax.rl.losses import ObjectiveSums, TokenBatch, salvage_ds_objective
 from rmsweb_jax.rl.metrics import ScoredResponse
 from rmsweb_jax.training.mesh import process_rows
 from rmsweb_jax.training.performance import mfu

@@ -117,7 +117,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
         )
     )
     chosen = choose_mesh(config.mesh, processor.config, lambda rows: make_packer(rows).expected_fill)
-    mesh = make_mesh(**vars(chosen))
+    mesh = make_mesh(**dict(chosen))
     packer = make_packer(row_shards(mesh))
     packer.report()
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import internal, required
+from rmsweb_jax.settings import Settings, internal, required
 
 
-@dataclasses.dataclass(frozen=True)
-class ServingMesh:
+class ServingMesh(Settings):
     """Devices of the server.
 
     Attributes:
@@ -20,8 +20,7 @@ class ServingMesh:
     tensor: int = -1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServeSettings:
+class ServeSettings(Settings):
     """Settings of the server; the defaults fit the paper's prompts and replies.
 
     Attributes:
@@ -53,44 +52,38 @@ class ServeSettings:
     """
 
     model: str = required("--config.model=DIR (a model folder) or tiny_base")
-    dtype: str = "bfloat16"
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
     mesh: ServingMesh = ServingMesh()
     max_pixels: int = 262_144
-    lanes: int = 0
-    samples: int = 8
-    prompt_tokens: int = 12_288
+    lanes: int = Field(default=0, ge=0)
+    samples: int = Field(default=8, ge=1)
+    prompt_tokens: int = Field(default=12_288, ge=1)
     # The limit of a response in RL (RMSWeb, appendix "Salvage-DS RL configuration").
-    max_new_tokens: int = 2048
-    max_images: int = 1
+    max_new_tokens: int = Field(default=2048, ge=1)
+    max_images: int = Field(default=1, ge=0)
     chunks: tuple[int, ...] = ()
-    steps: int = 4
-    max_waiting: int = 1024
-    adapters: int = 0
-    adapter_rank: int = 64
+    steps: int = Field(default=4, ge=1)
+    max_waiting: int = Field(default=1024, ge=1)
+    adapters: int = Field(default=0, ge=0)
+    adapter_rank: int = Field(default=64, ge=1)
     allow_adapters: bool = False
     replies: Literal["free", "agent"] = "free"
     max_reply_chars: int = 4000
     max_reply_actions: int = 10
     served_names: tuple[str, ...] = ()
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int = Field(default=0, ge=0)
     api_key_env: str = ""
     api_key: str = internal("")
-    max_body_mb: float = 32.0
-    read_seconds: float = 10.0
-    drain_seconds: float = 300.0
+    max_body_mb: float = Field(default=32.0, gt=0)
+    read_seconds: float = Field(default=10.0, gt=0)
+    drain_seconds: float = Field(default=300.0, ge=0)
 
-    def __post_init__(self) -> None:
-        sizes = ("samples", "prompt_tokens", "steps", "max_waiting", "max_new_tokens", "adapter_rank")
-        for names, least in ((sizes, 1), (("lanes", "max_images", "adapters", "drain_seconds"), 0)):
-            for name in names:
-                if getattr(self, name) < least:
-                    raise UserError(f"config.{name} is {getattr(self, name)}: give {least} or more")
-        for name in ("read_seconds", "max_body_mb"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"config.{name} is {getattr(self, name)}: give more than 0")
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
         if self.allow_adapters and not self.adapters:
             raise UserError("config.allow_adapters without slots: give config.adapters=1 or more")
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -48,7 +47,7 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
     # A killed server may have left it.
     endpoint.unlink(missing_ok=True)
     folder = resolve_model(settings.model)
-    settings = dataclasses.replace(settings, api_key=read_api_key(settings.api_key_env, settings.host))
+    settings = settings.model_copy(update={"api_key": read_api_key(settings.api_key_env, settings.host)})
     with contextlib.closing(bind(settings.port, settings.host)) as sock:
         engine, processor, schema = make_engine(settings, folder)
         progress = Progress(workdir, "serve", 1)

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Literal
+from typing import Literal, Self
 
-from rmsweb_jax.data.sources import Workers
+from pydantic import Field, model_validator
+
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig
-from rmsweb_jax.settings import Range, check_ranges, required, safe
-from rmsweb_jax.training.config import TRAINING_RANGES, ComputeConfig
+from rmsweb_jax.settings import Settings, required, safe
+from rmsweb_jax.training.config import ComputeConfig, LoRAConfig, Workers
 
-_RANGES = {
-    **TRAINING_RANGES,
-    "warmup_ratio": Range(ge=0, lt=1),
-    "max_length": Range(ge=1),
-    "batch_size": Range(ge=1),
-    "eval.share": Range(ge=0, lt=1),
-    **{f"eval.{name}": Range(ge=1) for name in ("every", "tokens", "replies", "max_reply_tokens", "rows")},
-    "profile.first_step": Range(ge=0),
-    "profile.num_steps": Range(ge=0),
-}
-# Metrics that may choose the best checkpoint; True where a higher value is better.
-BEST = {
-    "eval/loss": False,
-    "eval/token_accuracy": True,
-    "eval/action_reward": True,
-    "eval/action_accuracy": True,
-}
+Best = Literal["eval/loss", "eval/token_accuracy", "eval/action_reward", "eval/action_accuracy"]
 
 
-@dataclasses.dataclass(frozen=True)
-class EvalConfig:
+class EvalConfig(Settings):
     """Held-out tasks and their evaluation.
 
     Attributes:
@@ -45,21 +27,16 @@ class EvalConfig:
       best: metric by which the best checkpoint is chosen.
     """
 
-    share: float = 0.02
-    every: int = safe(100)
-    tokens: int = safe(2_000_000)
-    replies: int = safe(64)
-    max_reply_tokens: int = safe(1_024)
-    rows: int = safe(16)
-    best: str = "eval/action_accuracy"
-
-    def __post_init__(self) -> None:
-        if self.best not in BEST:
-            raise UserError(f"config.eval.best is {self.best!r}: use one of {', '.join(BEST)}")
+    share: float = Field(default=0.02, ge=0, lt=1)
+    every: int = safe(100, ge=1)
+    tokens: int = safe(2_000_000, ge=1)
+    replies: int = safe(64, ge=1)
+    max_reply_tokens: int = safe(1_024, ge=1)
+    rows: int = safe(16, ge=1)
+    best: Best = "eval/action_accuracy"
 
 
-@dataclasses.dataclass(frozen=True)
-class ProfileConfig:
+class ProfileConfig(Settings):
     """Updates that are profiled, for TensorBoard or XProf.
 
     Attributes:
@@ -67,11 +44,10 @@ class ProfileConfig:
       num_steps: how many; 0 disables the profiler.
     """
 
-    first_step: int = 10
-    num_steps: int = 0
+    first_step: int = Field(default=10, ge=0)
+    num_steps: int = Field(default=0, ge=0)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SftConfig(ComputeConfig):
     """Settings of a run.
 
@@ -84,6 +60,9 @@ class SftConfig(ComputeConfig):
       trainable: "lora" trains adapters on all linear layers of the decoder, "all" every parameter.
       max_length: longer samples are dropped and counted, never cut.
       max_pixels: limit for resized screenshots.
+      epochs: passes over the corpus.
+      seed: seed of the run.
+      learning_rate, weight_decay: of AdamW.
       batch_size: samples of an update; each has the same weight.
       row_tokens: samples are packed into rows of one width, one row a shard of the mesh; it is chosen from
         the corpus, at most `row_tokens` and a multiple of `row_multiple`.
@@ -102,33 +81,34 @@ class SftConfig(ComputeConfig):
     model: str = "Qwen3-VL-8B-Instruct"
     trainable: Literal["lora", "all"] = "lora"
     # RMSWeb, appendix "SFT hyper-parameters", 8B run; so are learning rate, warm-up and decay below.
-    lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, dropout=0.05)
-    max_length: int = 12_000
-    max_pixels: int = 262_144
-    epochs: int = 3
-    seed: int = 42
+    lora: LoRAConfig = LoRAConfig(dropout=0.05)
+    max_length: int = Field(default=12_000, ge=1)
+    max_pixels: int = Field(default=262_144, ge=1)
+    epochs: int = Field(default=3, ge=1)
+    seed: int = Field(default=42, ge=0)
     # The paper's effective batch: 8 GPUs, one sample each, 4 accumulated.
-    batch_size: int = 32
-    row_tokens: int = safe(28_672)
+    batch_size: int = Field(default=32, ge=1)
+    row_tokens: int = safe(28_672, ge=1)
     workers: Workers = safe(Workers(threads=4))
-    learning_rate: float = 1e-4
+    learning_rate: float = Field(default=1e-4, ge=0, lt=1)
     # 0.1 for the 32B model.
-    warmup_ratio: float = 0.03
-    weight_decay: float = 0.01
+    warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
+    weight_decay: float = Field(default=0.01, ge=0, le=1)
     # The paper gives none; LLaMA-Factory's default.
-    clip_norm: float = 1.0
+    clip_norm: float = Field(default=1.0, gt=0)
     eval: EvalConfig = EvalConfig()
-    checkpoint_every: int = safe(50)
-    checkpoints_kept: int = safe(2)
+    checkpoint_every: int = safe(50, ge=1)
+    checkpoints_kept: int = safe(2, ge=1)
     export: Literal["last", "best"] = safe("last")
     profile: ProfileConfig = safe(ProfileConfig())
     wandb_project: str = safe("")
 
-    def __post_init__(self) -> None:
-        check_ranges(self, _RANGES)
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
         if self.quantize != "none" and self.trainable == "all":
             raise UserError(
                 f"config.quantize={self.quantize} is for a frozen base: use config.trainable=lora with it"
             )
         if self.export == "best" and not self.eval.share:
             raise UserError("config.export=best needs held-out tasks: raise config.eval.share")
+        return self

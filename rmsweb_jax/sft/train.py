@@ -25,20 +25,20 @@ from rmsweb_jax.errors import StoppedError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import base_state, load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora, count_parameters, merge_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.staging import folder_on_disk
-from rmsweb_jax.sft.config import BEST, SftConfig
+from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
 from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.training.config import ComputeConfig
+from rmsweb_jax.training.config import ComputeConfig, LoRAConfig
 from rmsweb_jax.training.identity import identify
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, stop_cause
 from rmsweb_jax.training.metrics import MetricWriter, plain_values
@@ -86,7 +86,7 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
     total = math.ceil(config.epochs * data.num_samples / config.batch_size)
 
     # 2. The policy: a given model, of which adapters or all weights are trained.
-    mesh = make_mesh(**vars(data.mesh))
+    mesh = make_mesh(**dict(data.mesh))
     lora = config.lora if config.trainable == "lora" else None
     model = load_policy(config, source, mesh, lora, config.seed)
     counts = count_parameters(model)
@@ -119,7 +119,11 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
         best = config.eval.best if evaluator else ""
         checkpoints = stack.enter_context(
             Checkpoints(
-                workdir / "checkpoints", config.checkpoints_kept, best, BEST[config.eval.best], identity
+                workdir / "checkpoints",
+                config.checkpoints_kept,
+                best,
+                config.eval.best != "eval/loss",
+                identity,
             )
         )
         first, seconds, metrics = 0, 0.0, {}

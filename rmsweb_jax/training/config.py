@@ -1,32 +1,61 @@
-"""Settings of how a training run computes, the same for SFT and RL."""
+"""Settings that SFT and RL share. Settings import no jax: a wrong one is refused at once."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal
 
-from rmsweb_jax.settings import Range, safe
-from rmsweb_jax.training.mesh import MeshConfig
+from pydantic import Field
 
-# Settings that both stages have.
-TRAINING_RANGES = {
-    # AdamW moves a weight by about its rate: at 1 nothing is left of the model. 0 measures without training.
-    "learning_rate": Range(ge=0, lt=1),
-    "weight_decay": Range(ge=0, le=1),
-    "clip_norm": Range(gt=0),
-    "epochs": Range(ge=1),
-    "seed": Range(ge=0),
-    "max_pixels": Range(ge=1),
-    "row_tokens": Range(ge=1),
-    "row_multiple": Range(ge=1),
-    "attention_block": Range(ge=0),
-    "checkpoint_every": Range(ge=1),
-    "checkpoints_kept": Range(ge=1),
-}
+from rmsweb_jax.settings import Settings, safe
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ComputeConfig:
+class MeshConfig(Settings):
+    """Devices: sizes of the mesh's axes; one may be -1, which takes the devices left.
+
+    Attributes:
+      data: copies of the model.
+      fsdp: devices over which weights and optimizer are split.
+      tensor: devices that split each matrix; 0 chooses it, see `qwen3_vl.sharding.choose_mesh`.
+    """
+
+    data: int = 1
+    fsdp: int = -1
+    tensor: int = 1
+
+
+class LoRAConfig(Settings):
+    """Shape of the adapters.
+
+    Attributes:
+      rank, alpha: what an adapter adds is scaled by alpha / rank.
+      dropout: on the adapter's input.
+      targets: "all_linear" (SFT: q, k, v, o, gate, up, down) or "attention" (RL: q, k and v fused with
+        one shared A, and o).
+      vision: True adds adapters to the vision tower's blocks (qkv, proj and both matrices of the MLP).
+    """
+
+    rank: int = Field(default=64, ge=1)
+    alpha: float = Field(default=128.0, gt=0)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    targets: Literal["all_linear", "attention"] = "all_linear"
+    vision: bool = False
+
+
+class Workers(Settings):
+    """Workers that make batches while the accelerators compute.
+
+    Attributes:
+      processes: number of worker processes; with 0 threads of this process make the batches.
+      threads: number of threads of each process.
+      ahead: steps that each process prefetches.
+    """
+
+    processes: int = Field(default=0, ge=0)
+    threads: int = Field(default=1, ge=1)
+    ahead: int = Field(default=2, ge=1)
+
+
+class ComputeConfig(Settings):
     """How a run computes: precision, memory, compiler and devices.
 
     Attributes:
@@ -39,15 +68,15 @@ class ComputeConfig:
       compiler_options: options of XLA for the programs of training, each as name=value; on TPU they are added
         to `training.performance.TPU_OPTIONS`.
       row_multiple: the width of rows is a multiple of it.
-      mesh: sizes of the axes `data`, `fsdp`, `tensor`; one may be -1.
+      mesh: sizes of the axes of devices.
     """
 
-    dtype: str = "bfloat16"
-    param_dtype: str = "bfloat16"
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    param_dtype: Literal["bfloat16", "float32"] = "bfloat16"
     remat: Literal["auto", "none", "dots", "named", "offload", "full"] = safe("auto")
     quantize: Literal["none", "int8"] = "none"
     attention: Literal["auto", "dense", "blocks", "pallas", "cudnn", "triton"] = safe("auto")
-    attention_block: int = safe(0)
+    attention_block: int = safe(0, ge=0)
     compiler_options: tuple[str, ...] = safe(())
-    row_multiple: int = safe(512)
+    row_multiple: int = safe(512, ge=1)
     mesh: MeshConfig = safe(MeshConfig())

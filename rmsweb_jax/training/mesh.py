@@ -6,7 +6,6 @@ Axes: `data` (copies of the model), `fsdp` (weights and optimizer split, gathere
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -53,19 +52,6 @@ def from_all_processes(data: bytes) -> list[bytes]:
 def is_first() -> bool:
     """True in the one process that writes the files of a run."""
     return jax.process_index() == 0
-
-
-@dataclasses.dataclass(frozen=True)
-class MeshConfig:
-    """The section `mesh`: sizes of the axes; one may be -1, which takes the devices left.
-
-    Attributes:
-      tensor: 0 chooses it, see `qwen3_vl.sharding.choose_mesh`.
-    """
-
-    data: int = 1
-    fsdp: int = -1
-    tensor: int = 1
 
 
 def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from rmsweb_jax.decoding.weights import choose_layout
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops
 from rmsweb_jax.qwen3_vl.inputs import Grid
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, count_parameters
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import axis_sizes
 from rmsweb_jax.rl.config import RlConfig
@@ -40,6 +40,7 @@ from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.loss import sft_loss
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
 from rmsweb_jax.sft.train import load_policy, run_step, throughput
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import AXES, make_mesh, row_shards
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import compiler_options, peak_hbm_bytes
@@ -126,7 +127,7 @@ class Setup:
         )
         self.rl = RlConfig(
             prompts="none",
-            lora=dataclasses.replace(_LORA, targets="attention"),
+            lora=_LORA.model_copy(update={"targets": "attention"}),
             # The sampler has weights of its own, next to which a CPU holds those of the file.
             param_dtype=_stored_dtype(folder) if on_cpu else self.dtype,
             **settings,
@@ -151,9 +152,10 @@ class Setup:
         return 1, side, side
 
 
-def _stored_dtype(folder: Path) -> str:
+def _stored_dtype(folder: Path) -> Literal["bfloat16", "float32"]:
     content = json.loads((folder / "config.json").read_bytes())
-    return content.get("dtype") or content.get("torch_dtype") or "float32"
+    stored = content.get("dtype") or content.get("torch_dtype")
+    return "bfloat16" if stored == "bfloat16" else "float32"
 
 
 def random_examples(
@@ -339,7 +341,7 @@ def rl(setup: Setup) -> Iterator[Check]:
     yield from _rollout(setup, model, examples, responses)
     del model
     gc.collect()  # The sampler's weights and caches: gradients need the memory.
-    training = dataclasses.replace(config, param_dtype=setup.dtype)
+    training = config.model_copy(update={"param_dtype": setup.dtype})
     model = setup.policy(training)
     if training != config:  # Read again, on a CPU.
         nnx.update(model, _moved(nnx.state(model, LoRAParam)))

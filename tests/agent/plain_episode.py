@@ -4,8 +4,8 @@ import json
 import unittest.mock
 from typing import Any
 
-from collection.agent.loop import EpisodeLimits, EpisodeRunner
-from collection.agent.prompt import PromptConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.agent.loop import EpisodeRunner
 from collection.environments.base import StepResults, View
 from collection.llm.actor import ActorReply
 from rmsweb_jax.actions.schema import EXTRA_ACTIONS
@@ -101,6 +101,8 @@ class Clock:
 
 def run(page, teacher, guidance="", style="compact", environment="miniwob", **limits):
     no_images: Any = None  # These pages have no screenshots.
-    runner = EpisodeRunner(page, teacher, no_images, "teacher", PromptConfig(style), EpisodeLimits(**limits))
+    runner = EpisodeRunner(
+        page, teacher, no_images, "teacher", PromptConfig(style=style), EpisodeLimits(**limits)
+    )
     task = TASK.model_copy(update={"environment": environment})
     return runner.run_episode(task, attempt=2, guidance=guidance)

@@ -1,6 +1,7 @@
 """State messages as the agent sends them, for tests without a browser."""
 
-from collection.agent.prompt import AgentState, PromptConfig, build_messages
+from collection.agent.config import PromptConfig
+from collection.agent.prompt import AgentState, build_messages
 from rmsweb_jax.records.schema import Observation, Tab, Task
 
 PAGE = """Username
@@ -34,4 +35,4 @@ def state_text(page_text=PAGE, guidance="", history=(), notice="", below=0.0) ->
         pages_below=below,
     )
     state = AgentState(task, history, len(history) + 1, 9, notice=notice)
-    return build_messages(state, observation, "3 links", PromptConfig("compact"), guidance)[-1].text
+    return build_messages(state, observation, "3 links", PromptConfig(style="compact"), guidance)[-1].text

@@ -159,7 +159,7 @@ def test_a_done_that_comes_late_still_counts():
 
 
 def test_time_limit():
-    trajectory = run(Page(), Lines(reply(CLICK)), max_seconds=-1.0)
+    trajectory = run(Page(), Lines(reply(CLICK)), max_seconds=1e-9)
     assert trajectory.outcome == "timeout" and not trajectory.steps
 
 

@@ -1,6 +1,5 @@
 """Untrusted text cannot imitate the prompt, and prompts for ordinary pages do not change."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -8,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collection.agent.config import PromptConfig
 from collection.agent.prompt import (
     AgentState,
     PastStep,
-    PromptConfig,
     build_messages,
     fenced_line,
     fenced_text,
@@ -89,7 +88,9 @@ def prompt(style="full", **texts):
         todo_contents=said["todo"],
         notice=said["notice"],
     )
-    return build_messages(state, observation, "1 links", PromptConfig(style, "2025-01-01"))[-1].text
+    return build_messages(state, observation, "1 links", PromptConfig(style=style, date="2025-01-01"))[
+        -1
+    ].text
 
 
 def marks(text):
@@ -156,8 +157,8 @@ def test_compact_messages_do_not_change():
         fingerprint="",
     )
     state = AgentState(Task(task_id="t", website="", objective="Do it."), history, 2, 9, read_state="12 EUR")
-    assert build_messages(state, observation, "1 links", PromptConfig("compact"))[-1].text == COMPACT
-    dated = dataclasses.replace(PromptConfig("compact"), date="2025-01-01")
+    assert build_messages(state, observation, "1 links", PromptConfig(style="compact"))[-1].text == COMPACT
+    dated = PromptConfig(style="compact").model_copy(update={"date": "2025-01-01"})
     assert "Step 2 of 9. Date: 2025-01-01<" in build_messages(state, observation, "", dated)[-1].text
 
 

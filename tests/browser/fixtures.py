@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.config import BrowserConfig
+from collection.browser.session import Browser
 from collection.environments.miniwob import MiniWobEpisode, MiniWobServer
 from tests.loopback import serving
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import glob
 import json
 import os
@@ -21,10 +20,11 @@ import pytest
 from selenium.webdriver.common import utils
 
 from collection.browser import driver, processes
+from collection.browser.config import BrowserConfig
 from collection.browser.devtools_connection import DevToolsConnection
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.session import Browser, BrowserConfig, BrowserLostError
+from collection.browser.session import Browser, BrowserLostError
 from rmsweb_jax.errors import UserError
 from tests.loopback import PageHandler, serving
 
@@ -81,7 +81,7 @@ def test_a_browser_whose_driver_is_killed_or_stopped_is_lost_and_reaped(
     monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:
     monkeypatch.setattr(driver, "_DRIVER_GRACE_S", 0.3)
-    config = dataclasses.replace(SMALL, page_load_seconds=0.7, script_seconds=0.7)
+    config = SMALL.model_copy(update={"page_load_seconds": 0.7, "script_seconds": 0.7})
     with Browser(config) as browser:
         pids = browser.process_ids
         os.kill(pids[0], getattr(signal, name))
@@ -174,7 +174,7 @@ def test_a_driver_whose_port_is_in_use_is_started_again(folder: str) -> None:
     first = f"touch {tried}; echo 'IPv4 port not available. Exiting...'; exit 1"
     program.write_text(f'#!/bin/sh\n[ -e {tried} ] || {{ {first}; }}\nexec chromedriver "$@"\n')
     program.chmod(0o700)
-    with Browser(dataclasses.replace(SMALL, chromedriver=str(program))) as browser:
+    with Browser(SMALL.model_copy(update={"chromedriver": str(program)})) as browser:
         assert browser.script("return 6 * 7") == 42
 
 

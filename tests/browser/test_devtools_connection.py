@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from collection.browser.config import BrowserConfig
 from collection.browser.devtools_connection import DevToolsConnection, DocumentGoneError
 from collection.browser.processes import kill_session
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser
 
 
 def _session(connection: DevToolsConnection, browser: Browser) -> str:

@@ -4,8 +4,9 @@ import shutil
 
 import pytest
 
+from collection.browser.config import BrowserConfig
 from collection.browser.display import VirtualDisplay
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 from collection.environments.miniwob import MiniWobEpisode, make_task, page_names
 from rmsweb_jax.errors import UserError

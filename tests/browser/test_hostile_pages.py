@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 import re
 from collections.abc import Iterator
@@ -14,8 +13,9 @@ from selenium.webdriver.support.wait import WebDriverWait
 from collection.browser import driver, tabs
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import ACCEPT_HINT, execute
+from collection.browser.config import BrowserConfig
 from collection.browser.files import FileFolder
-from collection.browser.session import Browser, BrowserConfig, BrowserLostError
+from collection.browser.session import Browser, BrowserLostError
 from collection.browser.snapshot import observe, take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.records.schema import ActionResult
@@ -279,7 +279,7 @@ def test_a_browser_that_uses_too_much_memory_is_given_up(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert 20 < browser.memory_mb() < 2000
-    monkeypatch.setattr(browser, "config", dataclasses.replace(browser.config, memory_mb=1))
+    monkeypatch.setattr(browser, "config", browser.config.model_copy(update={"memory_mb": 1}))
     monkeypatch.setattr(browser, "_memory_checked", 0.0)
     with pytest.raises(BrowserLostError, match=r"the browser uses [0-9]+ MB, more than 1"):
         browser.sweep()

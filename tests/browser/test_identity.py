@@ -2,7 +2,8 @@
 
 import pytest
 
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.config import BrowserConfig
+from collection.browser.session import Browser
 from rmsweb_jax.errors import UserError
 from tests.loopback import PageHandler, serving
 

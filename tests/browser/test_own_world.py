@@ -12,9 +12,10 @@ import pytest
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
+from collection.browser.config import BrowserConfig
 from collection.browser.driver import FLAGS, find_programs
 from collection.browser.page_actions import page_markdown
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser
 from collection.browser.snapshot import observe, take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.records.images import ImageStore

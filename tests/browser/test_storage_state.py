@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser
 from collection.browser.storage_state import check_state, read_state
 from collection.environments.web import WebEnvironment
 from rmsweb_jax.errors import UserError

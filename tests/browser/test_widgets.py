@@ -11,7 +11,8 @@ from selenium.common.exceptions import StaleElementReferenceException
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.config import BrowserConfig
+from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.actions.schema import EXTRA_ACTIONS

@@ -5,12 +5,12 @@ import pytest
 from PIL import Image
 
 from collection.agent.prompt import GUIDANCE_TAG
+from collection.config import QualityConfig
 from collection.corpus.filter import (
     DROP_REASONS,
     SAMPLE_DROP_REASONS,
     FilterCounts,
     ParsedTrajectory,
-    QualityConfig,
     flatten,
     image_fault,
     make_samples,

@@ -9,9 +9,11 @@ from typing import Literal
 
 import pytest
 
-from collection.agent.loop import EpisodeLimits, EpisodeRunner
-from collection.agent.prompt import PromptConfig
-from collection.browser.session import Browser, BrowserConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.agent.loop import EpisodeRunner
+from collection.browser.config import BrowserConfig
+from collection.browser.session import Browser
+from collection.config import BuildSftSettings
 from collection.corpus.guidance import QUOTE_WORDS, QuoteFinder, guidance_for, read_guidance
 from collection.environments.web import WebEnvironment
 from collection.llm.actor import LLMActor
@@ -24,6 +26,7 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Message, Observation, Reflection, SftSample, Tab, Task, TextPart
 from rmsweb_jax.records.sealing import finish_stage
+from rmsweb_jax.settings import from_config
 from tests.loopback import PageHandler, serving
 from tests.trajectories import trajectory
 
@@ -145,7 +148,12 @@ def play(way, browser, port, workdir, attempt=2):
     environment = WebEnvironment(browser, images, workdir / "files", check=lambda: 1.0)
     task = Task(task_id="shop/1", website=f"http://127.0.0.1:{port}/", objective=OBJECTIVE)
     runner = EpisodeRunner(
-        environment, LLMActor(teacher), images, "teacher", PromptConfig("full"), EpisodeLimits(max_steps=5)
+        environment,
+        LLMActor(teacher),
+        images,
+        "teacher",
+        PromptConfig(style="full"),
+        EpisodeLimits(max_steps=5),
     )
     run = runner.run_episode(task, attempt, guidance=GUIDANCE)
     environment.close()
@@ -161,7 +169,7 @@ def build(source, workdir):
     config = get_config("demo")
     config.trajectories, config.sizes_for = str(source), ""
     workdir.mkdir()
-    main(config, workdir)
+    main(from_config(BuildSftSettings, config), workdir)
     samples = list(read_dataset(workdir, SftSample))
     return samples, json.loads((workdir / "report.json").read_text())
 

@@ -3,7 +3,8 @@
 import os
 import signal
 
-from rmsweb_jax.data.sources import Workers, stream
+from rmsweb_jax.data.sources import stream
+from rmsweb_jax.training.config import Workers
 
 
 def worker(step: int) -> int:

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmsweb_jax.data.sources import BatchOrder, RecordSource, Workers, is_held_out, stable_hash, stream
+from rmsweb_jax.data.sources import BatchOrder, RecordSource, is_held_out, stable_hash, stream
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import load_manifest, write_dataset
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample, TextPart
+from rmsweb_jax.settings import from_config
+from rmsweb_jax.training.config import Workers
 
 ROOT = Path(__file__).parents[2]
 
@@ -149,8 +151,8 @@ def test_a_worker_can_be_left_before_its_end():
 
 
 def test_workers_that_cannot_work_are_one_line():
-    with pytest.raises(UserError, match=r"config\.workers"):
-        Workers(threads=0)
+    with pytest.raises(UserError, match=r"config\.threads is 0: make it 1 or more"):
+        from_config(Workers, {"threads": 0})
 
 
 def test_worker_processes_end_with_a_trainer_that_is_killed():

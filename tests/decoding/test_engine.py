@@ -22,8 +22,8 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.training.config import LoRAConfig
 from tests.compilations import compilations
 from tests.decoding.drawing import SIZES, draw, requests, text_example, tokens_of, with_sizes
 from tests.qwen3_vl import conftest as models

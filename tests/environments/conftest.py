@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser
 
 HOST = "shop.test"
 SECRET = "correct-horse-42"

@@ -8,8 +8,9 @@ import pytest
 from selenium.common.exceptions import WebDriverException
 
 from collection.browser.actions import execute
+from collection.browser.config import BrowserConfig
 from collection.browser.page import Snapshot
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 from collection.environments.miniwob import MiniWobEpisode, MiniWobServer, make_task, page_names
 from rmsweb_jax.actions.parse import normalize_action

@@ -2,9 +2,10 @@
 
 import pytest
 
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser
 from collection.environments.base import SiteUnreachableError
 from collection.environments.web import WebEnvironment
 from rmsweb_jax.records.images import ImageStore

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 from selenium.common.exceptions import WebDriverException
 
-from collection.agent.loop import EpisodeLimits, EpisodeRunner
-from collection.agent.prompt import PromptConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.agent.loop import EpisodeRunner
 from collection.browser.guard.redaction import secret_boxes
 from collection.browser.screenshot import _HIDDEN
 from collection.environments.web import WebConfig, WebEnvironment
@@ -69,7 +69,7 @@ def play(live_browser, tmp_path):
             policy,
             images,
             "teacher",
-            PromptConfig(style),
+            PromptConfig(style=style),
             EpisodeLimits(**({"max_steps": 8} | limits)),
         )
         trajectory = runner.run_episode(task, attempt=1)

@@ -9,7 +9,8 @@ from collection.evaluation.dates.asking import answer_schema, ask_bound
 from collection.evaluation.dates.benchmark import PAGE, RECORD, refresh_benchmark
 from collection.evaluation.dates.moving import LEAD_DAYS, refresh
 from collection.evaluation.dates.overrides import read_overrides
-from collection.llm.config import ModelConfig, make_model
+from collection.llm.build import make_model
+from collection.llm.config import ModelConfig
 from rmsweb_jax.errors import UserError
 from tests.evaluation.date_checker import broken, find, rubric_broken
 from tests.evaluation.rows import (

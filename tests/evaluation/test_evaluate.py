@@ -351,7 +351,7 @@ def test_samples_are_distinguished_by_their_end():
     ("changes", "message"),
     [
         ({"refresh": {"today": "tomorrow"}}, r"config\.refresh\.today='tomorrow': write YYYY-MM-DD"),
-        ({"refresh": {"lead_days": -1}}, r"config\.refresh\.lead_days=-1: use 0 or more"),
+        ({"refresh": {"lead_days": -1}}, r"config\.refresh\.lead_days is -1: make it 0 or more"),
         ({"task_ids": ("webvoyager/Tea--0",)}, r"no tasks of webvoyager: webvoyager/Tea--0"),
         ({"training": "nowhere"}, r"config\.training=nowhere: not there"),
     ],

@@ -5,7 +5,8 @@ import pytest
 from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.session import Browser
-from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
+from collection.fleet.browser_pool import BrowserPool
+from collection.fleet.config import RecyclePolicy
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
 from tests.loopback import PageHandler, serving

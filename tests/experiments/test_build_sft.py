@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from collection.config import BuildSftSettings
 from configs.build_sft import get_config
 from experiments.build_sft import main
 from rmsweb_jax.errors import UserError
@@ -18,6 +19,7 @@ from rmsweb_jax.records.dataset import load_manifest, read_dataset, write_datase
 from rmsweb_jax.records.growing import GrowingDataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Reflection, SftSample
+from rmsweb_jax.settings import from_config
 from tests.trajectories import CLICK, DONE, TYPE, numbered, trajectory
 
 ROOT = Path(__file__).parent.parent.parent
@@ -49,7 +51,7 @@ def build(workdir: Path, sources: str, variant="demo") -> dict:
     config = get_config(variant)
     config.trajectories = sources
     workdir.mkdir(exist_ok=True)
-    main(config, workdir)
+    main(from_config(BuildSftSettings, config), workdir)
     return json.loads((workdir / "report.json").read_text())
 
 
@@ -123,8 +125,10 @@ import os, signal, sys
 from pathlib import Path
 import experiments.build_sft as stage
 from configs.build_sft import get_config
+from collection.config import BuildSftSettings
 from rmsweb_jax.records.growing import GrowingDataset
 from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.settings import from_config
 
 links = []
 link_from = ImageStore.link_from
@@ -136,7 +140,7 @@ def link_or_die(self, other, sha256):
 ImageStore.link_from = link_or_die
 config = get_config("demo")
 config.trajectories = sys.argv[1]
-stage.main(config, Path(sys.argv[2]))
+stage.main(from_config(BuildSftSettings, config), Path(sys.argv[2]))
 """
 
 

@@ -20,22 +20,36 @@ def script(tmp_path):
     """Runs a small experiment whose body is given; returns the finished process."""
     (tmp_path / "settings.py").write_text(
         textwrap.dedent("""
-        from ml_collections import ConfigDict
+        from rmsweb_jax.settings import Settings, safe, variant_config
+        class Small(Settings):
+            '''A thing.
+
+            Attributes:
+              size: of the thing.
+              note: a word
+                about it.
+            '''
+            size: int = 1
+            note: str = safe("a")
+        VARIANTS = {"small": ("a small one",)}
         def get_config(variant):
-            return {"small": ConfigDict({"size": 1, "note": "a"})}[variant]
+            return variant_config(Small, VARIANTS, variant)
         """)
     )
 
     def call(body: str, *arguments: str, config: str | None = "small") -> subprocess.CompletedProcess[str]:
-        source = f"from experiments import cli\ndef main(config, workdir):\n    {body}\n"
-        source += f"cli.run(main, '{tmp_path}/settings.py:small', safe_keys=['note'])\n"
+        source = "from experiments import cli\nfrom settings import Small\n"
+        source += f"def main(config, workdir):\n    {body}\n"
+        source += f"cli.run(main, '{tmp_path}/settings.py:small', Small)\n"
         path = tmp_path / "experiment.py"
         path.write_text(source)
         command = [sys.executable, str(path), f"--workdir={tmp_path}/run"]
         if config is not None:
             command.append(f"--config={tmp_path}/settings.py:{config}")
         command += arguments
-        return subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
+        return subprocess.run(
+            command, capture_output=True, text=True, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+        )
 
     return call
 
@@ -74,10 +88,29 @@ def test_changed_settings_are_refused_outside_the_safe_list(script):
 def test_workdir_of_another_version_is_refused(script, tmp_path):
     assert script("pass").returncode == 0
     settings = tmp_path / "run/config.json"
-    settings.write_text('{"sise": 1, "note": "a", "model": {"rank": 8}}')
-    assert_one_line(script("pass"), str(settings), "(model.rank, sise, size)", "another --workdir")
+    settings.write_text('{"size": 1, "note": "a", "model": {"rank": 8}}')
+    assert_one_line(script("pass"), str(settings), "(model.rank)", "another --workdir")
     settings.write_text("{")
     assert_one_line(script("pass"), str(settings), "another --workdir")
+
+
+def test_the_folder_of_another_stage_is_named_in_one_line(script, tmp_path):
+    assert script("pass").returncode == 0
+    (tmp_path / "run/config.json").write_text('{"pools": "a", "workers": 2, "terms": "paper"}')
+    (tmp_path / "run/report.json").write_text('{"stage": "mine"}')
+    assert_one_line(script("pass"), "run: this is the folder of mine: give experiment another --workdir")
+
+
+def test_help_prints_flags_variants_and_keys(script):
+    result = script("pass", "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    for text in ("--workdir=FOLDER", "a small one", "size = 1   (whole number)", "note = 'a'   (text) *"):
+        assert text in result.stdout
+    assert "      a word about it." in result.stdout
+
+
+def test_a_missing_workdir_is_one_sentence(script):
+    assert_one_line(script("pass", "--workdir="), "--workdir is missing: give --workdir=FOLDER")
 
 
 def test_config_is_found_from_any_folder(tmp_path, monkeypatch):

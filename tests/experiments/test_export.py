@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +33,7 @@ from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.export.config import ExportSettings
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.processor import Processor
@@ -39,8 +41,9 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, RlPrompt, TextPart
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.settings import from_config
+from rmsweb_jax.settings import Settings, from_config
 from rmsweb_jax.sft import train as sft_train
+from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.sft.train import load_policy
 from rmsweb_jax.training.checkpoints import Checkpoints
@@ -57,11 +60,14 @@ PAD = "<|image_pad|>"
 MAX_PIXELS = 4096
 
 
-def begin(config: ConfigDict, workdir: Path) -> ConfigDict:
+S = TypeVar("S", bound=Settings)
+
+
+def begin(type_: type[S], config: ConfigDict, workdir: Path) -> S:
     """Writes the config as the command line does before a stage's `main`."""
     workdir.mkdir()
     check_config(config, workdir, frozenset())
-    return config
+    return from_config(type_, config)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +85,7 @@ def sft_run(tmp_path_factory) -> Path:
     config.row_tokens, config.row_multiple = 512, 128
     config.trainable, config.lora.rank, config.lora.alpha = "lora", 2, 4.0
     config.learning_rate = 0.02
-    train_sft.main(begin(config, root / "sft"), root / "sft")
+    train_sft.main(begin(SftConfig, config, root / "sft"), root / "sft")
     return root / "sft"
 
 
@@ -104,7 +110,7 @@ def rl_run(sft_run) -> Path:
     config.model, config.prompts = str(sft_run / "export"), str(root / "prompts")
     config.max_pixels, config.lora.rank, config.lora.alpha = MAX_PIXELS, 4, 8.0
     folder = root / "rl"
-    settings = from_config(RlConfig, begin(config, folder))
+    settings = begin(RlConfig, config, folder)
     mesh = make_mesh()
     model = load_policy(settings, sft_run / "export", mesh, settings.lora, settings.seed)
     rng = np.random.default_rng(0)
@@ -135,7 +141,7 @@ def release(run: Path, workdir: Path, format_: str = "merged", **settings) -> Pa
     config = get_config(format_)
     config.update({"run": str(run), **settings})
     workdir.mkdir(exist_ok=True)
-    export.main(config, workdir)
+    export.main(from_config(ExportSettings, config), workdir)
     return workdir / "release"
 
 
@@ -501,4 +507,4 @@ def test_settings_that_cannot_be_used_are_one_line(sft_run, tmp_path, settings):
     config = get_config("merged")
     config.update({"run": str(sft_run), **settings})
     with pytest.raises(UserError, match=f"config.{next(iter(settings))}"):
-        export.main(config, tmp_path)
+        export.main(from_config(ExportSettings, config), tmp_path)

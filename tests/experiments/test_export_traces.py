@@ -11,6 +11,7 @@ import pytest
 
 import collection.traces.writing as writing
 import experiments.export_traces as stage
+from collection.config import ExportTracesSettings
 from collection.traces.writing import file_stem
 from configs.export_traces import VARIANTS, get_config
 from experiments.export_traces import main
@@ -18,6 +19,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt
+from rmsweb_jax.settings import from_config
 from tests.experiments.test_import_runs import run_import
 from tests.importers.agent_runs import fara_run
 from tests.traces.atif_checks import check_atif
@@ -31,7 +33,7 @@ def export(variant: str, data: Path, workdir: Path, **changes) -> dict:
     config = get_config(variant)
     config.update({"data": str(data), **changes})
     workdir.mkdir(exist_ok=True)
-    main(config, workdir)
+    main(from_config(ExportTracesSettings, config), workdir)
     return json.loads((workdir / "report.json").read_text())
 
 

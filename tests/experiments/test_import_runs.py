@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from collection.config import BuildSftSettings, ImportSettings
 from configs import build_sft as build_sft_config
 from configs.import_runs import VARIANTS, get_config
 from experiments import build_sft
@@ -17,6 +18,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample, Trajectory
+from rmsweb_jax.settings import from_config
 from tests.importers.agent_runs import fara_run, gym_episode, molmo_run, rl_sample
 from tests.importers.foreign_runs import (
     TASK_ID,
@@ -36,7 +38,7 @@ def run_import(variant: str, source: Path, workdir: Path, **changes) -> dict:
     config = get_config(variant)
     config.update({"source": str(source), **changes})
     workdir.mkdir(exist_ok=True)
-    main(config, workdir)
+    main(from_config(ImportSettings, config), workdir)
     return json.loads((workdir / "report.json").read_text())
 
 
@@ -61,7 +63,7 @@ def test_browser_use_to_samples(tmp_path):
     config, corpus = build_sft_config.get_config("paper"), tmp_path / "sft_corpus"
     config.trajectories = str(workdir)
     corpus.mkdir()
-    build_sft.main(config, corpus)
+    build_sft.main(from_config(BuildSftSettings, config), corpus)
     made = json.loads((corpus / "report.json").read_text())
     assert made["samples"] == {"action": 4, "extraction": 0}
     assert made["dropped"]["invalid_step"] == 1 and made["invalid_steps"] == {"no_messages": 1}

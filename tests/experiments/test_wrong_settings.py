@@ -1,4 +1,4 @@
-"""Wrong settings of both training stages, through the scripts themselves."""
+"""Wrong settings, through the scripts themselves."""
 
 import contextlib
 import io
@@ -68,6 +68,8 @@ CASES = [
 COMMANDS = {
     "train_rl": ("--config=configs/rl.py:smoke", "--config.prompts=nowhere", "--config.model=nowhere"),
     "train_sft": ("--config=configs/sft.py:smoke", "--config.corpus=nowhere"),
+    "collect": ("--config=configs/collect.py:web", "--config.tasks_file=nowhere"),
+    "judge": ("--config=configs/judge.py:demo", "--config.data=nowhere"),
 }
 
 
@@ -94,7 +96,7 @@ def own_process() -> Iterator[None]:
 def refusal(script: str, key: str, value: str, workdir: Path) -> tuple[object, list[str], list[str]]:
     """Runs a script with a wrong setting; returns its exit code, its lines, and what was compiled."""
     argv, errors = sys.argv, io.StringIO()
-    sys.argv = [script, *COMMANDS[script], f"--config.{key}={value}", f"--workdir={workdir}"]
+    sys.argv = [script, *COMMANDS[script], f"--{key}={value}", f"--workdir={workdir}"]
     try:
         with own_process(), compilations() as compiled, contextlib.redirect_stderr(errors):
             runpy.run_module(f"experiments.{script}", run_name="__main__")
@@ -107,9 +109,56 @@ def refusal(script: str, key: str, value: str, workdir: Path) -> tuple[object, l
 
 @pytest.mark.parametrize(("script", "key", "value", "what"), CASES)
 def test_a_wrong_setting_is_refused_before_anything_is_compiled(script, key, value, what, tmp_path):
-    code, (line,), compiled = refusal(script, key, value, tmp_path / "run")
+    code, (line,), compiled = refusal(script, f"config.{key}", value, tmp_path / "run")
     assert code == 2 and compiled == []
     given = float(value) if "." in value or "e" in value else value
     assert line.startswith(f"error: config.{key} is {given}") and line.endswith(f": {what}")
     # The setting may be corrected in the same workdir.
     assert not (tmp_path / "run" / CONFIG).exists()
+
+
+UNKNOWN = [
+    (
+        "train_rl",
+        "config.objektive.kl_coef",
+        "0",
+        "unknown setting config.objektive.kl_coef: did you mean config.objective.kl_coef?",
+    ),
+    ("train_rl", "config.iterations", "many", "config.iterations is 'many': give a whole number"),
+    (
+        "train_rl",
+        "config.lora.targets",
+        "all",
+        "config.lora.targets is 'all': use one of all_linear, attention",
+    ),
+    ("train_sft", "config.learning_rte", "1", "did you mean config.learning_rate?"),
+    ("train_sft", "config.mesh", "2", "config.mesh"),
+    ("train_sft", "wordir", "x", "Did you mean: workdir"),
+    (
+        "collect",
+        "config.fleet.wrkers",
+        "2",
+        "unknown setting config.fleet.wrkers: did you mean config.fleet.workers?",
+    ),
+    (
+        "collect",
+        "config.guard.robots",
+        "read",
+        "config.guard.robots is 'read': use one of ignore, record, obey",
+    ),
+    ("collect", "config.actor.cap_usd", "-1", "config.actor.cap_usd is -1.0: make it 0 or more"),
+    (
+        "judge",
+        "config.judges",
+        "('oracle',)",
+        "config.judges is 'oracle': use one of reward, recorded, outcome",
+    ),
+    ("judge", "config.workers", "0", "config.workers is 0: make it 1 or more"),
+    ("judge", "config.data", "", "config.data is empty: give --config.data=DIR"),
+]
+
+
+@pytest.mark.parametrize(("script", "flag", "value", "what"), UNKNOWN)
+def test_an_unknown_or_wrong_flag_is_one_line(script, flag, value, what, tmp_path):
+    code, (line,), _ = refusal(script, flag, value, tmp_path / "run")
+    assert code == 2 and line.startswith("error: ") and what in line and "/experiments/" not in line

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from collection.agent.loop import crashed_trajectory
-from collection.fleet import SiteLimits
-from collection.fleet.config import CollectSettings, FleetConfig, fleet_config
+from collection.fleet.build import FleetConfig, fleet_config
+from collection.fleet.config import CollectSettings, SiteLimits
 from collection.fleet.journals import FOLDER, JournalIndex, append_record, read_history
 from collection.fleet.rounds import Job, Reflected, run_round
 from collection.fleet.run import Fleet
@@ -124,7 +124,8 @@ def config(sites: SiteLimits = NO_LIMITS, **changes: object) -> FleetConfig:
     settings = get_config("smoke")
     settings.actor.kind = "scripted"
     setup = fleet_config(from_config(CollectSettings, settings))
-    return dataclasses.replace(setup, **vars(sites), **{"workers": 2, **changes})
+    fleet = setup.settings.fleet.model_copy(update={**dict(sites), "workers": 2, **changes})
+    return dataclasses.replace(setup, settings=setup.settings.model_copy(update={"fleet": fleet}))
 
 
 class Stop(StopRequest):

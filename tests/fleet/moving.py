@@ -21,16 +21,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from PIL import Image
 
-from collection.agent.loop import EpisodeLimits
-from collection.agent.prompt import PromptConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.browser.config import BrowserConfig
 from collection.browser.devtools_connection import DevToolsConnection, DocumentGoneError
 from collection.browser.guard.config import GuardConfig
-from collection.browser.session import BrowserConfig
-from collection.environments.web import WebConfig
-from collection.fleet.browser_pool import RecyclePolicy
+from collection.fleet.build import FleetConfig
+from collection.fleet.config import EpisodeSettings
 from collection.fleet.journals import read_history
 from collection.fleet.rounds import Job
-from collection.fleet.worker import RoundDone, RoundRequest, Worker, WorkerConfig
+from collection.fleet.worker import RoundDone, RoundRequest, Worker
 from collection.llm.actor import ActorReply
 from collection.llm.config import ActorConfig
 from rmsweb_jax.records.images import ImageStore
@@ -254,16 +253,15 @@ class Stage(contextlib.AbstractContextManager["Stage"]):
 
     def _new_worker(self) -> Worker:
         self._workers += 1
-        config = WorkerConfig(
+        settings = EpisodeSettings(
             actor=ActorConfig(kind="scripted"),
             browser=BrowserConfig(width=500, height=320),
             guard=GuardConfig(private=(self.site.url,)),
-            recycle=RecyclePolicy(),
-            prompt=PromptConfig("compact"),
+            prompt=PromptConfig(style="compact"),
             limits=EpisodeLimits(max_steps=6),
-            crashes=2,
-            web=WebConfig(extra_actions=("click_coordinates",)),
+            extra_actions=("click_coordinates",),
         )
+        config = FleetConfig(settings)
         worker = Worker(self._folder, f"{self._workers:04d}.jsonl", config)
         vars(worker)["_actor"] = self.actor  # In the place of the one that the config names.
         return worker

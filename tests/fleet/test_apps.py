@@ -9,15 +9,16 @@ import sys
 import psutil
 import pytest
 
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
-from collection.browser.session import BrowserConfig
 from collection.environments.apps import suite
 from collection.environments.apps.application import Application
 from collection.environments.apps.server import ServerCommand, ServerProcess
 from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending, make_task
 from collection.environments.web import WebEnvironment
-from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
-from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.browser_pool import BrowserPool
+from collection.fleet.build import fleet_config
+from collection.fleet.config import CollectSettings, RecyclePolicy
 from collection.fleet.rounds import Job
 from collection.fleet.run import run_tasks
 from configs.collect import get_config

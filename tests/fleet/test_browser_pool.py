@@ -6,7 +6,8 @@ from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.environments.miniwob import make_task
 from collection.fleet import browser_pool as browser_pool
-from collection.fleet.browser_pool import BrowserPool, RecyclePolicy
+from collection.fleet.browser_pool import BrowserPool
+from collection.fleet.config import RecyclePolicy
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
 

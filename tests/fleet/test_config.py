@@ -4,7 +4,8 @@ import pickle
 
 import pytest
 
-from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.build import fleet_config
+from collection.fleet.config import CollectSettings
 from collection.judges.notes import Criterion, Reference, TaskNotes
 from configs.collect import get_config
 from rmsweb_jax.errors import UserError
@@ -37,18 +38,18 @@ def test_actors_that_cannot_be_are_refused(actor, message, monkeypatch):
 @pytest.mark.parametrize("key,kind", [("", "scripted"), ("key", "gemini")])
 def test_auto_takes_gemini_when_there_is_a_key(key, kind, monkeypatch):
     monkeypatch.setenv("GEMINI_API_KEY", key)
-    assert fleet_config(settings(actor={"kind": "auto"})).worker.actor.kind == kind
+    assert fleet_config(settings(actor={"kind": "auto"})).settings.actor.kind == kind
 
 
 def test_live_sites_are_judged_by_the_actors_model_and_held_to_their_own(monkeypatch):
     monkeypatch.setenv("GEMINI_API_KEY", "key")
     setup = fleet_config(settings("web", actor={"kind": "gemini", "cap_usd": 5.0}))
-    judge = setup.worker.judge
+    judge = setup.judge
     assert judge is not None and judge.method == "own_outcome"
     assert (judge.model.kind, judge.model.temperature, judge.model.cap_usd) == ("gemini", 0.0, 5.0)
-    assert setup.worker.guard.task_site and setup.worker.guard.proxy
-    assert "duckduckgo" in setup.worker.web.search_urls and not setup.worker.web.extra_actions
-    assert fleet_config(settings()).worker.judge is None
+    assert setup.settings.guard.task_site and setup.settings.guard.proxy
+    assert "duckduckgo" in setup.settings.search_urls and not setup.settings.extra_actions
+    assert fleet_config(settings()).judge is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_an_engine_that_is_not_there_is_refused():
 
 def test_a_judge_of_its_own_shares_the_runs_limits():
     endpoint = {"kind": "chat", "base_url": "http://127.0.0.1:9/v1", "model": "judge"}
-    judge = fleet_config(settings(judge=endpoint, actor={"requests_per_minute": 30.0})).worker.judge
+    judge = fleet_config(settings(judge=endpoint, actor={"requests_per_minute": 30.0})).judge
     assert judge is not None and (judge.model.model, judge.model.requests_per_minute) == ("judge", 30.0)
 
 
@@ -90,7 +91,7 @@ def test_notes_reach_the_judge_and_reference_answers_only_on_demand(shown):
         "reference": shown,
     }
     notes = {"t": TaskNotes(reference=reference, rubric=rubric)}
-    judge = fleet_config(settings(judge=endpoint), notes).worker.judge
+    judge = fleet_config(settings(judge=endpoint), notes).judge
     assert judge is not None and judge.method == "own_rubric"
     assert judge.notes == {"t": TaskNotes(reference=reference if shown else None, rubric=rubric)}
     assert pickle.loads(pickle.dumps(judge)) == judge  # Workers are processes.

@@ -14,7 +14,7 @@ from collection.fleet.journals import FOLDER, JournalIndex, append_record, load_
 from collection.fleet.judging import JudgeDied, JudgeProcess
 from collection.fleet.rounds import Job
 from collection.fleet.worker import RunFailure
-from collection.judges.config import JudgeConfig
+from collection.judges.build import JudgeConfig
 from collection.llm.config import ModelConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.journal import Journal
@@ -29,7 +29,7 @@ PATIENCE_S = 120.0
 def judged_by(server, **changes):
     """A worker's settings, with our outcome judge at that server."""
     model = ModelConfig(kind="chat", model="judge", base_url=f"{server.url}/v1", calls=1, **changes).resolve()
-    return dataclasses.replace(config().worker, judge=JudgeConfig(model, "own_outcome"))
+    return dataclasses.replace(config(), judge=JudgeConfig(model, "own_outcome"))
 
 
 def played(workdir, count):
@@ -155,7 +155,9 @@ def test_an_episode_that_cannot_be_read_does_not_leave_the_run_waiting(tmp_path)
 
 def test_a_judge_that_cannot_work_is_one_line(tmp_path):
     with PromptServer(lambda _: completion("SUCCESS")) as server:
-        worker = dataclasses.replace(judged_by(server), secrets=("RMSWEB_NOT_SET",))
+        worker = judged_by(server)
+        settings = worker.settings.model_copy(update={"secrets": ("RMSWEB_NOT_SET",)})
+        worker = dataclasses.replace(worker, settings=settings)
         with Received(tmp_path, worker) as got:
             got.judges.submit(played(tmp_path, 1)[0])
             (failure,) = got.next()

@@ -11,11 +11,12 @@ import time
 import psutil
 import pytest
 
-from collection import fleet
 from collection.agent.prompt import GUIDANCE_TAG
 from collection.environments.miniwob import make_task
+from collection.fleet import run as fleet
 from collection.fleet.activity import WORKERS
-from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.build import fleet_config
+from collection.fleet.config import CollectSettings
 from collection.fleet.journals import load_histories
 from collection.fleet.rounds import Job
 from collection.fleet.worker_pool import LocalWorkerPool
@@ -43,7 +44,9 @@ def settings(**fleet_settings):
 
 
 def setup(**fleet_settings):
-    return fleet_config(from_config(CollectSettings, settings(**fleet_settings)))
+    run = from_config(CollectSettings, settings())
+    fleet = run.fleet.model_copy(update=fleet_settings)
+    return fleet_config(run.model_copy(update={"fleet": fleet}))
 
 
 def jobs():
@@ -163,9 +166,11 @@ _PARENT = """
 import json, sys
 from pathlib import Path
 from collection.environments.miniwob import make_task
-from collection.fleet import run, run_tasks
+from collection.fleet import run
+from collection.fleet.run import run_tasks
 from collection.fleet.worker_pool import LocalWorkerPool
-from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.build import fleet_config
+from collection.fleet.config import CollectSettings
 from collection.fleet.rounds import Job
 from experiments.cli import user_errors
 from rmsweb_jax.settings import from_config

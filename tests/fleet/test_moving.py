@@ -10,8 +10,9 @@ import pytest
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute, execute_list
+from collection.browser.config import BrowserConfig
 from collection.browser.page import Snapshot
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser
 from collection.browser.snapshot import observe
 from collection.fleet.rounds import Job
 from collection.fleet.worker import RoundDone, RoundRequest, RunFailure, Worker

@@ -1,6 +1,5 @@
 """vLLM's and SGLang's servers as the actor's, by a package of their name that records how it was started."""
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -9,10 +8,11 @@ import httpx
 import pytest
 
 from collection.fleet import policy_server
-from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.build import FleetConfig, fleet_config
+from collection.fleet.config import CollectSettings
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.ray_pool import credentials
-from collection.judges.config import JudgeConfig
+from collection.judges.build import JudgeConfig
 from collection.llm.config import ActorConfig, ModelConfig
 from collection.llm.ledger_server import own_address
 from configs.collect import get_config
@@ -84,13 +84,14 @@ def test_actors_on_other_machines_get_the_keys_of_this_one():
     judge = ModelConfig(kind="chat", base_url="http://x/v1", api_key_env="JUDGE_KEY")
     settings = get_config("smoke")
     settings.actor.kind = "scripted"
-    config = fleet_config(from_config(CollectSettings, settings)).worker
-    config = dataclasses.replace(
-        config,
-        actor=dataclasses.replace(config.actor, api_key_env="ACTOR_KEY"),
-        judge=JudgeConfig(method="own_outcome", model=judge),
-        secrets=("SHOP", "BANK=*.example.com"),
+    config = fleet_config(from_config(CollectSettings, settings))
+    run = config.settings.model_copy(
+        update={
+            "actor": config.settings.actor.model_copy(update={"api_key_env": "ACTOR_KEY"}),
+            "secrets": ("SHOP", "BANK=*.example.com"),
+        }
     )
+    config = FleetConfig(run, JudgeConfig(method="own_outcome", model=judge))
     wanted = {"ACTOR_KEY": "a", "SHOP": "c", "BANK": "d", "OPENAI_ORG_ID": "e"}
     # The judge runs on this machine.
     assert credentials(config, wanted | {"JUDGE_KEY": "b", "HOME": "/root", "PATH": "/bin"}) == wanted

@@ -17,7 +17,7 @@ JOBS = [web_job(f"site{number}/1", attempts=2, reflective=True) for number in ra
 
 
 def publisher(workdir, jobs=JOBS):
-    return Publisher(jobs, workdir, config().worker.actor, JournalIndex(workdir))
+    return Publisher(jobs, workdir, config().settings.actor, JournalIndex(workdir))
 
 
 def play(workdir, until=float("inf")):

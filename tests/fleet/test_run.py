@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collection.fleet import SiteLimits
+from collection.fleet.config import SiteLimits
 from collection.fleet.journals import JournalIndex, load_histories
 from collection.fleet.publishing import Publisher
 from collection.fleet.run import make_pool
@@ -72,7 +72,7 @@ def test_no_round_is_lost_or_doubled_by_deaths_and_stops(attempts, acts, workers
                 assert error.exit_code == 75
         run(jobs, workdir, script, setup)
         assert kept(workdir) == wanted and lines(workdir) == len(wanted)
-        Publisher(jobs, workdir, setup.worker.actor, JournalIndex(workdir)).finish()
+        Publisher(jobs, workdir, setup.settings.actor, JournalIndex(workdir)).finish()
         ids = [one.trajectory_id for one in read_dataset(workdir, Trajectory)]
         assert ids == sorted(set(ids)) and len(ids) == len(wanted)
 
@@ -283,7 +283,7 @@ def full(*_):
 
 def test_a_full_disk_fails_the_run_and_leaves_nothing_half_written(tmp_path, monkeypatch):
     job = web_job("a/1")
-    with Worker(tmp_path, "000001.jsonl", config().worker) as worker:
+    with Worker(tmp_path, "000001.jsonl", config()) as worker:
         monkeypatch.setattr(worker, "_play", full)
         found = worker.play(RoundRequest(job))
         assert found.exit_code == 2 and "disk full while writing images/ab.png" in found.reason

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.fleet.scheduler import REFUSED, Scheduler, SiteLimits
+from collection.fleet.config import SiteLimits
+from collection.fleet.scheduler import REFUSED, Scheduler
 
 LIMITS = SiteLimits(max_per_site=2, site_interval_s=5.0, backoff_s=60.0, backoff_max_s=200.0)
 
 
 def scheduler(jobs, **limits):
-    made = Scheduler(dataclasses.replace(LIMITS, **limits))
+    made = Scheduler(LIMITS.model_copy(update=limits))
     for job in jobs:
         made.add(job, job.rstrip("0123456789"))
     return made

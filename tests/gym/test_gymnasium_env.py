@@ -5,7 +5,8 @@ import re
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from collection.browser.session import BrowserConfig, BrowserLostError
+from collection.browser.config import BrowserConfig
+from collection.browser.session import BrowserLostError
 from collection.gym.gymnasium_env import WebEnv, parse_actions
 from collection.gym.session import find
 from rmsweb_jax.actions import ReplyError

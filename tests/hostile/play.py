@@ -7,9 +7,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from collection.fleet import run_tasks
-from collection.fleet.config import CollectSettings, fleet_config
+from collection.fleet.build import fleet_config
+from collection.fleet.config import CollectSettings
 from collection.fleet.rounds import Job
+from collection.fleet.run import run_tasks
 from configs.collect import get_config
 from rmsweb_jax.records.schema import Incident, Task, Trajectory
 from rmsweb_jax.settings import from_config
@@ -58,24 +59,24 @@ def settings(running: Running, model: PlanServer) -> CollectSettings:
         "task_site": True,
         "private": (f"*.{SECURE}",),
         "hosts": tuple(f"{name}={address}" for name, address in running.hosts.items()),
-        "connect_seconds": 2.0,
-        "idle_seconds": 3.0,
-        "total_seconds": 6.0,
     }
     config["prompt"] |= {"style": "full"}
     config["limits"] |= {"max_steps": 5, "max_seconds": MAX_SECONDS}
-    config["fleet"] |= {"workers": WORKERS, "crashes": 0, "retries": 0, "site_interval_s": 0.0}
+    config["fleet"] |= {"workers": WORKERS, "site_interval_s": 0.0}
     config["secrets"] = (SECRET,)
     settings = from_config(CollectSettings, config)
-    browser = dataclasses.replace(
-        settings.browser,
-        page_load_seconds=PAGE_SECONDS,
-        script_seconds=PAGE_SECONDS,
-        memory_mb=2000,
+    fleet = settings.fleet.model_copy(update={"crashes": 0, "retries": 0})
+    times = {"connect_seconds": 2.0, "idle_seconds": 3.0, "total_seconds": 6.0}
+    guard = settings.guard.model_copy(update=times)
+    limits = {
+        "page_load_seconds": PAGE_SECONDS,
+        "script_seconds": PAGE_SECONDS,
+        "memory_mb": 2000,
         # A page that takes all memory there is comes to the end of it soon.
-        flags=("--js-flags=--max-old-space-size=128",),
-    )
-    return dataclasses.replace(settings, browser=browser)
+        "flags": ("--js-flags=--max-old-space-size=128",),
+    }
+    browser = settings.browser.model_copy(update=limits)
+    return settings.model_copy(update={"browser": browser, "guard": guard, "fleet": fleet})
 
 
 def visit(behaviours: Sequence[Behaviour], running: Running, workdir: Path) -> Visited:

@@ -14,7 +14,8 @@ from selenium.common.exceptions import WebDriverException
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
-from collection.browser.session import Browser, BrowserConfig, PageError
+from collection.browser.config import BrowserConfig
+from collection.browser.session import Browser, PageError
 from collection.browser.snapshot import take_snapshot
 from collection.viewer.app import link
 from rmsweb_jax.actions.parse import normalize_action

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from collection.corpus.filter import FilterCounts, QualityConfig, make_samples, quality_filter
+from collection.config import QualityConfig
+from collection.corpus.filter import FilterCounts, make_samples, quality_filter
 from collection.importers import FORMATS, ImportReport, TaskInfo, import_runs
 from rmsweb_jax.actions import parse_reply
 from rmsweb_jax.records.images import ImageStore

@@ -1,6 +1,7 @@
 """browser-use histories as trajectories; see `tests.importers.foreign_runs` for what the files are."""
 
-from collection.agent.prompt import AgentState, PromptConfig, build_messages
+from collection.agent.config import PromptConfig
+from collection.agent.prompt import AgentState, build_messages
 from collection.importers.state_message import parse_state_message
 from rmsweb_jax.actions import action_catalogue, parse_reply
 from rmsweb_jax.records.images import ImageStore
@@ -113,7 +114,7 @@ def test_messages_are_our_own_and_make_samples(tmp_path):
 def system_message():
     page = Observation(url="", title="", tabs=(), current_tab="", page_text="", elements=(), fingerprint="")
     state = AgentState(Task(task_id="", website="", objective=""), (), 1, 1)
-    return build_messages(state, page, "", PromptConfig("full"), actions=action_catalogue())[0]
+    return build_messages(state, page, "", PromptConfig(style="full"), actions=action_catalogue())[0]
 
 
 def test_the_first_versions(tmp_path):

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from collection.corpus.filter import FilterCounts, QualityConfig, quality_filter
+from collection.config import QualityConfig
+from collection.corpus.filter import FilterCounts, quality_filter
 from collection.importers import TaskInfo, webvoyager
 from collection.importers.common import UnmappedError
 from rmsweb_jax.actions import parse_reply

@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from collection.judges.config import JudgeDataSettings
 from configs.judge import get_config
 from experiments.judge import main
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.settings import from_config
 from tests.judges.runs import RUBRIC, run
 from tests.judges.server import USUAL, kind_of
 from tests.judges.verdicts import rubric_answer
@@ -62,7 +64,7 @@ def settings(folder: Path, url: str, **changes: Any) -> dict[str, Any]:
         "actor.model": "judge-1",
         "actor.calls": 1,
         "actor.max_tokens": 100,
-        "judges.rubric.kind": "actor",
+        "judges": ("reward", "recorded", "outcome", "webjudge", "rubric"),
     } | changes
 
 
@@ -71,7 +73,7 @@ def judge(workdir: Path, changes: dict[str, Any]) -> dict[str, Any]:
     config = get_config("paper")
     config.update_from_flattened_dict(changes)
     workdir.mkdir(exist_ok=True)
-    main(config, workdir)
+    main(from_config(JudgeDataSettings, config), workdir)
     return json.loads((workdir / "report.json").read_text())
 
 

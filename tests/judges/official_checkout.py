@@ -85,6 +85,6 @@ def pin(patch: pytest.MonkeyPatch, folder: Path) -> OfficialMethod:
     )
     pinned = dataclasses.replace(known, repository=repository)
     methods: Mapping[str, OfficialMethod] = MappingProxyType({**OFFICIAL, "webvoyager": pinned})
-    for module in (checkouts, judge, __import__("collection.judges.config", fromlist=["config"])):
+    for module in (checkouts, judge, __import__("collection.judges.build", fromlist=["build"])):
         patch.setattr(module, "OFFICIAL", methods)
     return pinned

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 from collection.judges.base import Verdict
-from collection.judges.config import METHODS
+from collection.judges.build import METHODS
 from collection.llm.cached import CachedModel
 from tests.judges.runs import rubric_notes, run
 from tests.judges.server import USUAL, Pictures, kind_of, model_at

@@ -10,10 +10,11 @@ from typing import Any, Literal
 import pytest
 
 from collection.judges.asking import ModelJudge
-from collection.judges.config import METHODS
+from collection.judges.build import METHODS
 from collection.judges.notes import TaskNotes
+from collection.llm.build import make_model
 from collection.llm.cached import CachedModel
-from collection.llm.config import ModelConfig, make_model
+from collection.llm.config import ModelConfig
 from collection.llm.model import Model
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from collection.evaluation.results import Results, gather_results, score
 from collection.judges import evidence
 from collection.judges.base import GAVE_UP
-from collection.judges.config import METHODS
+from collection.judges.build import METHODS
 from collection.llm.cached import CachedModel
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 from tests.judges.runs import run

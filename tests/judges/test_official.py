@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.judges.base import unjudged
-from collection.judges.config import JudgeSettings, judge_config, make_judge
+from collection.judges.build import judge_config, make_judge
+from collection.judges.config import JudgeSettings
 from collection.judges.official import checkouts
 from collection.judges.official.checkouts import OFFICIAL, check_checkout
 from collection.judges.official.endpoint import JudgeEndpoint
@@ -143,11 +144,10 @@ def test_runs_without_answer_or_screenshots_need_no_call(checkout):
 
 
 def test_official_judges_run_where_recorded_runs_are_judged(checkout, tmp_path):
-    off = dict.fromkeys(("judges.outcome.kind", "judges.webjudge.kind", "judges.rubric.kind"), "none")
-    on = {"judges.webvoyager.kind": "actor", "judges.webvoyager.official": str(checkout)}
+    on = {"judges": ("webvoyager",), "official.webvoyager": str(checkout), "cross_check": ""}
     data = put_data(tmp_path / "data")
     with PromptServer(says("SUCCESS", "NOT SUCCESS")) as server:
-        changes = settings(data, server.url, workers=1, **off, **on, **{"cross_check.kind": "none"})
+        changes = settings(data, server.url, workers=1, **on)
         report = judge_data(tmp_path / "judge", changes)
     found = report["judges"]["webvoyager"]
     assert (found["name"], found["passed"], found["failed"]) == ("webvoyager (judge-1)", 1, 6)
@@ -235,9 +235,9 @@ def test_settings_name_a_checked_folder_and_a_chat_model(checkout, tmp_path):
     }
     for message, change in wrong.items():
         with pytest.raises(UserError, match=message):
-            judge_config(dataclasses.replace(good, **change), ACTOR, {})
+            judge_config(good.model_copy(update=change), ACTOR, {})
     with pytest.raises(UserError, match="is of kind gemini: give one of kind chat"):
-        judge_config(good, dataclasses.replace(ACTOR, kind="gemini"), {})
+        judge_config(good, ACTOR.model_copy(update={"kind": "gemini"}), {})
 
 
 def test_each_method_has_a_pinned_repository():

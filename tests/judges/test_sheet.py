@@ -106,8 +106,7 @@ def test_several_data_sets_are_rows_and_equal_runs_are_refused(tmp_path):
     for name, some in (("one", played[:2]), ("two", played[2:])):
         ImageStore(tmp_path / name).put(PNG)
         write_dataset(tmp_path / name, some, "trajectories")
-    none = {f"judges.{name}.kind": "none" for name in ("outcome", "webjudge", "rubric")}
-    changes = {**none, "cross_check.kind": "none", "actor.kind": "none"}
+    changes = {"judges": ("reward", "recorded"), "cross_check": "", "actor.kind": "none"}
     both = {"data": f"{tmp_path / 'one'}, {tmp_path / 'two'}", **changes}
     judge(tmp_path / "judge", both)
     sheet = json.loads((tmp_path / "judge/sheet.json").read_text())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collection.judges.config import REPLIES
+from collection.judges.build import REPLIES
 from collection.judges.judgements import in_order
 from collection.llm.ledger import LEDGER, CallLedger
 from collection.llm.model import BudgetError
@@ -163,8 +163,8 @@ def test_an_endpoint_that_fails_at_one_judge_leaves_its_runs_unjudged(tmp_path, 
 
 
 def test_without_a_model_recorded_verdicts_are_compared(tmp_path, data, server):
-    none = {f"judges.{name}.kind": "none" for name in ("outcome", "webjudge", "rubric")}
-    changes = settings(data, server.url, **none, **{"cross_check.kind": "none", "actor.kind": "none"})
+    none = {"judges": ("reward", "recorded"), "cross_check": "", "actor.kind": "none"}
+    changes = settings(data, server.url, **none)
     report = judge(tmp_path / "judge", changes | {"labels": "", "reference": "recorded"})
     assert set(report["judges"]) == {"reward", "recorded"} and not server.calls
     assert report["cross_check"] == {} and report["against_reference"]["reward"]["runs"] == 0
@@ -179,11 +179,11 @@ def test_without_a_model_recorded_verdicts_are_compared(tmp_path, data, server):
             {"reference": "nobody"},
             "config.reference='nobody': no judge of that name runs here: take one of labels",
         ),
-        ({"cross_check.of": "second"}, "config.cross_check.of='second'"),
-        ({"judges.outcome.method": "oracle"}, "config.judges.outcome.method is 'oracle': use one of"),
-        ({"judges.outcome.kind": "oracle"}, "config.judges.outcome.kind is 'oracle': use one of"),
-        ({"actor.kind": "none"}, "config.judges.outcome.kind=actor: the actor is none"),
-        ({"workers": 0}, "config.workers=0: use at least 1"),
+        ({"cross_check": "second"}, "config.cross_check='second'"),
+        ({"second.method": "oracle"}, "config.second.method is 'oracle': use one of"),
+        ({"judges": ("oracle",)}, "config.judges is 'oracle': use one of"),
+        ({"actor.kind": "none"}, "config.judges.kind=actor: the actor is none"),
+        ({"workers": 0}, "config.workers is 0: make it 1 or more"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )

@@ -2,8 +2,8 @@
 
 import pytest
 
-from collection.agent.loop import EpisodeLimits, EpisodeRunner
-from collection.agent.prompt import PromptConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.agent.loop import EpisodeRunner
 from collection.judges.base import unjudged, with_verdict
 from collection.llm.ledger import LEDGER, CallLedger
 from collection.llm.model import BudgetError
@@ -19,7 +19,12 @@ from tests.llm.server import Answer
 def episode(judge, done=DONE, constraints=()):
     """One episode on a live page whose agent says that it is done, and its verdict."""
     runner = EpisodeRunner(
-        Page(reward=None), Lines(reply(done)), Pictures(), "teacher", PromptConfig("compact"), EpisodeLimits()
+        Page(reward=None),
+        Lines(reply(done)),
+        Pictures(),
+        "teacher",
+        PromptConfig(style="compact"),
+        EpisodeLimits(),
     )
     task = TASK.model_copy(update={"environment": "web", "constraints": constraints})
     return with_verdict(runner.run_episode(task, attempt=1), judge, Pictures())

@@ -12,28 +12,20 @@ import os
 import runpy
 import sys
 import tempfile
-from collections.abc import Callable
-from pathlib import Path
-
-from ml_collections import ConfigDict
 
 from experiments import cli
-from rmsweb_jax.settings import from_config
-from tests.test_house import SETTINGS
+from rmsweb_jax.settings import Settings
 
 
 def check(arguments: list[str]) -> None:
     script, *sys.argv[1:] = arguments
-    config = next(flag for flag in sys.argv if flag.startswith("--config="))
-    file, _, variant = config.removeprefix("--config=").partition(":")
-    settings = SETTINGS[Path(file).stem](variant)
-    parse = cli.run_config
+    if not any(one.startswith("--workdir") for one in sys.argv):
+        sys.argv.append("--workdir=nowhere")
 
-    def run_config(main: Callable[[ConfigDict], None], config: str) -> None:
-        # Also refuses a config in which a required setting is missing.
-        parse(lambda values: print(type(from_config(settings, values)).__name__), config)
+    def start(main: object, settings: Settings, *_: object) -> None:
+        print(type(settings).__name__)
 
-    cli.run_config = run_config
+    cli.start = start
     runpy.run_module(script, run_name="__main__")
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from collection.fleet.rounds import reflect
 from collection.llm.actor import FENCE, ExtractionRequest, LLMActor, StepRequest
-from collection.llm.config import ActorConfig, make_actor, make_model
+from collection.llm.build import make_actor, make_model
+from collection.llm.config import ActorConfig
 from collection.llm.model import ModelReply
 from collection.llm.scripted.teacher import NOT_FOUND, search_lines
 from rmsweb_jax.actions.json_schema import reply_schema

@@ -9,8 +9,9 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Response
 
 from collection.llm.actor import ExtractionRequest, ReflectionRequest, StepRequest
+from collection.llm.build import make_actor
 from collection.llm.chat import ChatModel
-from collection.llm.config import ActorConfig, make_actor
+from collection.llm.config import ActorConfig
 from collection.llm.model import ModelRequest
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
@@ -258,7 +259,7 @@ def test_an_answer_that_is_not_a_completion(httpserver, chat):
     "change,message",
     [
         ({"structured": "yes"}, "structured is 'yes': use one of auto, schema, json, off"),
-        ({"cap_usd": -1.0}, "cap_usd=-1.0: below 0"),
+        ({"cap_usd": -1.0}, "cap_usd is -1.0: make it 0 or more"),
         ({"cap_usd": 1.0}, r"config\.actor: no price of model is known, and a cap \(cap_usd\) needs it; set"),
         ({"cap_usd": 1.0, "price_prompt": 1.0}, "no price of model is known"),
         ({"reasoning_effort": "much"}, "reasoning_effort is 'much': use one of auto, none, minimal"),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from collection.agent.loop import EpisodeLimits, EpisodeRunner
-from collection.agent.prompt import PromptConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.agent.loop import EpisodeRunner
 from collection.environments.miniwob import MiniWobEnvironment, make_task
 from collection.fleet.rounds import reflect
 from collection.llm.scripted.mistakes import MistakeConfig
@@ -23,7 +23,12 @@ def play(browser, tmp_path):
         teacher = ScriptedTeacher(MistakeConfig(**mistakes))
         environment = MiniWobEnvironment(browser, images)
         runner = EpisodeRunner(
-            environment, teacher, images, "teacher", PromptConfig("compact"), EpisodeLimits(15)
+            environment,
+            teacher,
+            images,
+            "teacher",
+            PromptConfig(style="compact"),
+            EpisodeLimits(max_steps=15),
         )
         trajectory = runner.run_episode(make_task(page, seed), attempt, guidance)
         return trajectory, reflect(trajectory, guidance, teacher).reflection.guidance

@@ -53,7 +53,7 @@ def mine_pools_at(workdir: Path, *pools: Path, workers: int = 1, **balance: floa
     config = get_config("demo")
     config.pools = ",".join(map(str, pools))
     config.workers = workers
-    config.update({"balance": balance})
+    config.update(balance)
     return collection.mine(config, workdir)
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collection.llm.config import ModelConfig, make_model
+from collection.llm.build import make_model
+from collection.llm.config import ModelConfig
 from collection.llm.model import Model
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer

@@ -2,7 +2,8 @@
 
 import pytest
 
-from collection.llm.config import ModelConfig, make_model
+from collection.llm.build import make_model
+from collection.llm.config import ModelConfig
 from collection.mining.failure_modes import TAXONOMY, rule_label
 from collection.mining.judge_messages import label_messages, verdict_schema
 from collection.mining.judging import FailureLabeler, JudgingConfig, summarize_labels

@@ -6,8 +6,9 @@ import sqlite3
 
 import pytest
 
+from collection.llm.build import make_model
 from collection.llm.cached import CachedModel, content_key
-from collection.llm.config import ModelConfig, make_model
+from collection.llm.config import ModelConfig
 from collection.llm.ledger import LEDGER, CallLedger
 from collection.llm.model import BudgetError, ModelRequest
 from collection.mining.judging import ANSWERS, FailureLabeler

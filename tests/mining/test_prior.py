@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from collection.llm.model import BudgetError
+from collection.mining.config import FailurePriorSettings
 from collection.mining.failure_modes import PAPER_SHARES, rule_label
 from collection.mining.judging import ANSWERS
 from configs.failure_prior import get_config
 from experiments.failure_prior import main
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.settings import from_config
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 from tests.mining.label_server import REVIEW, kept_in, user_of, verdict
@@ -47,7 +49,7 @@ def prior(tmp_path, pools, server=None, **settings):
     config.update(settings)
     workdir = tmp_path / "prior"
     workdir.mkdir(exist_ok=True)
-    main(config, workdir)
+    main(from_config(FailurePriorSettings, config), workdir)
     labels = [json.loads(line) for line in (workdir / "labels.jsonl").read_text().splitlines()]
     return json.loads((workdir / "report.json").read_text()), labels
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.losses import (
-    Objective,
     ObjectiveSums,
     TokenBatch,
     low_var_kl,

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rmsweb_jax.rl.losses import Objective, gated_advantages, policy_loss
+from rmsweb_jax.rl.config import Objective
+from rmsweb_jax.rl.losses import gated_advantages, policy_loss
 from tests.parity.verl_cases import (
     PAPER,
     Case,

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rmsweb_jax.rl.losses import Objective, gated_advantages
+from rmsweb_jax.rl.config import Objective
+from rmsweb_jax.rl.losses import gated_advantages
 from tests.parity.verl_cases import (
     CLIPS,
     PAPER,

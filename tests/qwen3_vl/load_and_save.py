@@ -15,10 +15,11 @@ import jax.numpy as jnp
 from flax import nnx
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora, merge_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, merge_lora
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.qwen3_vl.tensor_files import TensorFolder
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 
 # So that even a tiny model takes several files.

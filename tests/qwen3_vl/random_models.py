@@ -5,8 +5,9 @@ import numpy as np
 from flax import nnx
 
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.training.config import LoRAConfig
 
 
 def random_model(

@@ -24,15 +24,15 @@ from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.decoding.weights import Layout
 from rmsweb_jax.qwen3_vl.backends import choose_attention
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import micro_batches, trees_of
+from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import AXES, make_mesh, process_rows
 from rmsweb_jax.training.optimizer import adamw
 from tests.prompts import as_prompt

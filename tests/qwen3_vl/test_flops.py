@@ -12,10 +12,11 @@ from rmsweb_jax.data.packing import TreeSize
 from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, forward_flops, training_flops
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
+from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.tree_attention.rule import visible_pairs
 from rmsweb_jax.sft.step import split_model
+from rmsweb_jax.training.config import LoRAConfig
 from tests.tiny import TINY
 
 ROWS, WIDTH, WINDOW = 2, 64, 64

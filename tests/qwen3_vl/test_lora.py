@@ -9,7 +9,6 @@ from rmsweb_jax.qwen3_vl.config import SIZES
 from rmsweb_jax.qwen3_vl.layers import LoRA
 from rmsweb_jax.qwen3_vl.lora import (
     TARGETS,
-    LoRAConfig,
     LoRAParam,
     add_lora,
     count_parameters,
@@ -17,6 +16,8 @@ from rmsweb_jax.qwen3_vl.lora import (
     to_peft_tensors,
 )
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.settings import from_config
+from rmsweb_jax.training.config import LoRAConfig
 from tests.qwen3_vl.conftest import BASE
 from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.references import lay_out, random_segment
@@ -141,8 +142,8 @@ def test_only_vision_blocks_get_vision_adapters(base):
     "values", [{"rank": 0}, {"alpha": 0.0}, {"dropout": 1.0}, {"targets": "everything"}, {"dropout": -0.1}]
 )
 def test_impossible_adapters_are_refused(values):
-    with pytest.raises(UserError, match=r"config\.lora"):
-        LoRAConfig(**{"rank": 4, "alpha": 8.0, **values})
+    with pytest.raises(UserError, match=f"config.{next(iter(values))} is "):
+        from_config(LoRAConfig, values)
 
 
 # Numbers that the released checkpoints hold, as published with them.

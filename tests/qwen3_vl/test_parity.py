@@ -20,10 +20,11 @@ from rmsweb_jax.qwen3_vl.backends import make_attend
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, mrope_positions
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora, peft_config, to_peft_tensors
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, peft_config, to_peft_tensors
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.text import LayerContext, mrope_cos_sin
 from rmsweb_jax.qwen3_vl.vision import VisionOutput
+from rmsweb_jax.training.config import LoRAConfig
 from tests.decoding.drawing import draw
 from tests.qwen3_vl.references import (
     CONTROL,

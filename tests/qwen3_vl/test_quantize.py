@@ -18,14 +18,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs
 from rmsweb_jax.qwen3_vl.layers import Linear
-from rmsweb_jax.qwen3_vl.lora import (
-    LoRAConfig,
-    LoRAParam,
-    add_lora,
-    count_parameters,
-    layer_stacks,
-    merge_lora,
-)
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, count_parameters, layer_stacks, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
@@ -34,6 +27,7 @@ from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.sft.train import export
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 from tests.decoding.drawing import draw, with_sizes
 from tests.policies import REPLY, random_messages

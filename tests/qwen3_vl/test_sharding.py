@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl import sharding
 from rmsweb_jax.qwen3_vl.config import SIZES
-from rmsweb_jax.qwen3_vl.lora import TARGETS, LoRAConfig, LoRAParam, add_lora
+from rmsweb_jax.qwen3_vl.lora import TARGETS, LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.quantize import quantize_base
 from rmsweb_jax.qwen3_vl.sharding import (
@@ -24,7 +24,8 @@ from rmsweb_jax.qwen3_vl.sharding import (
     param_spec,
     table_name,
 )
-from rmsweb_jax.training.mesh import AXES, MeshConfig
+from rmsweb_jax.training.config import LoRAConfig, MeshConfig
+from rmsweb_jax.training.mesh import AXES
 
 MESH = AbstractMesh((1, 4, 2), AXES)
 RANK = 4
@@ -141,7 +142,7 @@ def test_the_mesh_has_as_many_rows_as_a_step_fills(monkeypatch, devices, full, c
     """Rows are full up to `full` shards, and beyond them the fuller the fewer they are."""
     monkeypatch.setattr(sharding.jax, "device_count", lambda: devices)
     made = sharding.choose_mesh(MeshConfig(tensor=0), SIZES["8b"], lambda shards: min(1.0, full / shards))
-    assert made == MeshConfig(1, -1, chosen)
+    assert made == MeshConfig(data=1, fsdp=-1, tensor=chosen)
 
 
 def test_a_given_mesh_is_kept():

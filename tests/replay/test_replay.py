@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collection.agent.loop import EpisodeLimits
-from collection.agent.prompt import PromptConfig
-from collection.browser.session import BrowserConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.browser.config import BrowserConfig
 from collection.environments.miniwob import make_task
 from collection.llm.scripted.mistakes import MistakeConfig
 from collection.llm.scripted.teacher import ScriptedTeacher
@@ -42,7 +41,9 @@ SEED = 4
 
 def player_of(then, images) -> Player:
     browser = BrowserConfig(**DEMO_EPISODES["browser"])
-    return Player(browser, PromptConfig("compact"), EpisodeLimits(10), images, then, further_steps=8)
+    return Player(
+        browser, PromptConfig(style="compact"), EpisodeLimits(max_steps=10), images, then, further_steps=8
+    )
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from collection.config import BuildSftSettings
 from collection.evaluation.results import gather_results, score, to_json
 from collection.fleet.rounds import yield_report
 from collection.mining.pipeline import MiningResult, summarize
@@ -30,6 +31,7 @@ from rmsweb_jax.records.schema import (
     TextPart,
     Trajectory,
 )
+from rmsweb_jax.settings import from_config
 
 REWARD = JudgeFingerprint(method="reward")
 SITES = ("click-button", "login-user")
@@ -216,7 +218,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = build_sft_config.get_config("demo")
     config.trajectories = str(root / "collect")
     (root / "sft_corpus").mkdir()
-    build_sft.main(config, root / "sft_corpus")
+    build_sft.main(from_config(BuildSftSettings, config), root / "sft_corpus")
     write_collection(root, "collect_policy", "sft", 1)
     write_mining(root)
     write_training(root)

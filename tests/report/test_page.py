@@ -7,6 +7,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
+from collection.config import ReportSettings
 from collection.report.page import render_page
 from collection.report.plots import Series, line_plot, series
 from collection.report.sources import STAGES, RunFolder
@@ -14,6 +15,7 @@ from collection.report.summary import build_summary
 from configs.report import get_config
 from experiments import report
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.settings import from_config
 from tests.browser.plain import open_browser
 
 
@@ -21,7 +23,7 @@ def draw(root: Path, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     config = get_config("demo")
     config.run = str(root)
-    report.main(config, folder)
+    report.main(from_config(ReportSettings, config), folder)
     return folder
 
 
@@ -84,7 +86,7 @@ def test_ids_are_unique(drawn):
 def test_a_missing_run_is_a_user_error(tmp_path):
     config = get_config("demo")
     with pytest.raises(UserError, match=r"--config\.run=DIR"):
-        report.main(config, tmp_path)
+        report.main(from_config(ReportSettings, config), tmp_path)
 
 
 def test_a_damaged_report_is_a_user_error(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from collection.config import ReportSettings
 from collection.evaluation.results import to_json
 from collection.report.comparison import pairs
 from collection.report.evaluations import read_evaluations
@@ -19,6 +20,7 @@ from configs.report import get_config
 from experiments import report
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import JudgeFingerprint
+from rmsweb_jax.settings import from_config
 from tests.report.evaluated import REWARD, make_results, named, read_json, write_evaluation
 
 
@@ -26,7 +28,7 @@ def write_table(folder: Path, name: str, results: str, **settings) -> Path:
     folder.mkdir(exist_ok=True)
     config = get_config("demo")
     config.update({"table": name, "results": results, **settings})
-    report.main(config, folder)
+    report.main(from_config(ReportSettings, config), folder)
     return folder
 
 

@@ -6,10 +6,11 @@ from flax import nnx
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.training.config import LoRAConfig
 from tests.prompts import as_prompt
 from tests.tiny import IMAGE_TOKEN, TINY
 

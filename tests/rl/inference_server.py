@@ -12,7 +12,7 @@ from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.decoding.requests import Request as EngineRequest
 from rmsweb_jax.decoding.requests import Responses, Sampling
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.images import ImageStore
@@ -20,6 +20,7 @@ from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.rl.config import EndpointConfig
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.remote.generator import RemoteGenerator
+from rmsweb_jax.training.config import LoRAConfig
 from tests.policies import random_messages, save_random_policy
 from tests.prompts import as_prompt
 from tests.serve.conftest import random_adapters

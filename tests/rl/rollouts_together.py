@@ -6,7 +6,6 @@ printed as JSON.
 """
 
 import collections
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -31,15 +30,16 @@ GROUPS, SAMPLES = 12, 3
 def draw(folder: Path, url: str = "") -> dict[str, object]:
     values = get_config("smoke")
     values.model, values.prompts = str(folder / "policy"), str(folder / "prompts")
-    config = dataclasses.replace(
-        from_config(RlConfig, values),
-        max_response_tokens=8,
-        max_pixels=4096,
-        num_samples=SAMPLES,
-        held_out=0.0,
-        rollout_lanes=6,
-        rollout_engine="endpoint" if url else "local",
-        endpoint=EndpointConfig(base_url=url, model="base", adapter_folder=str(folder / "adapters")),
+    config = from_config(RlConfig, values).model_copy(
+        update={
+            "max_response_tokens": 8,
+            "max_pixels": 4096,
+            "num_samples": SAMPLES,
+            "held_out": 0.0,
+            "rollout_lanes": 6,
+            "rollout_engine": "endpoint" if url else "local",
+            "endpoint": EndpointConfig(base_url=url, model="base", adapter_folder=str(folder / "adapters")),
+        }
     )
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)

@@ -116,7 +116,7 @@ def corpora(seed: int = 0) -> dict[str, Corpus]:
             step(rng, rng.choice(prompts, accepted + salvaged, replace=False).tolist(), salvaged)
             for _ in range(STEPS)
         ]
-        return Corpus(sizes, steps, dataclasses.replace(SETTINGS, **groups))
+        return Corpus(sizes, steps, SETTINGS.model_copy(update=groups))
 
     return {
         "log-normal prompts, 16 accepted and 16 salvaged groups": corpus(
@@ -133,7 +133,7 @@ def demo_corpus(prompts: Path, seed: int = 0) -> Corpus:
     Args:
       prompts: the folder of the data set.
     """
-    settings = from_config(RlConfig, get_config("demo"), complete=False)
+    settings = from_config(RlConfig, {**get_config("demo").to_dict(), "prompts": "none", "model": "none"})
     model = resolve_model("tiny_base")
     encoder = Encoder.load(model, ImageStore(prompts), settings.max_pixels)
     sizes = [

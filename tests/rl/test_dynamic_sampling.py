@@ -46,7 +46,7 @@ class Script:
 
 def run(batches: list[list[bool]], script: Script | None = None, **changes):
     changes = {"gen_batch_groups": len(batches[0])} | changes
-    return dynamic_sampling(script or Script(batches), dataclasses.replace(PAPER, **changes))
+    return dynamic_sampling(script or Script(batches), PAPER.model_copy(update=changes))
 
 
 def test_stops_as_soon_as_enough_are_accepted():
@@ -93,7 +93,7 @@ def test_shares_use_every_kept_group_once(batches, mini):
     result = run(batches, **sizes)
     rejected = sum(not group.accepted for group in result.generated)
     assert len(result.salvaged) == mini * (min(rejected, 8) // mini)
-    steps = mini_batches(result, dataclasses.replace(PAPER, **sizes))
+    steps = mini_batches(result, PAPER.model_copy(update=sizes))
     assert [group for step in steps for group in step.accepted] == list(result.accepted)
     assert [group for step in steps for group in step.salvaged] == list(result.salvaged)
     if result.accepted:
@@ -134,7 +134,7 @@ def test_groups_fall_into_steps_as_counted_by_hand(accepted, salvaged):
         others = sum((2 * one + 1) * salvaged <= (2 * group + 1) * accepted for one in range(accepted))
         mixed["salvaged"].append((group + others) // 16)
     for kind, expected in (("accepted", spread), ("all", mixed)):
-        found = mini_batches(sampled(accepted, salvaged), dataclasses.replace(PAPER, mini_batch_of=kind))
+        found = mini_batches(sampled(accepted, salvaged), PAPER.model_copy(update={"mini_batch_of": kind}))
         assert len(found) == (steps if kind == "accepted" else (accepted + salvaged) // 16)
         for name, numbers in expected.items():
             where = [(group.number, step) for step, one in enumerate(found) for group in getattr(one, name)]

@@ -15,12 +15,12 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ActionResult, CallUsage, Incident, RlPrompt, SampledTokens
 from rmsweb_jax.rl.batching import trees_of
-from rmsweb_jax.rl.config import OnlineConfig
+from rmsweb_jax.rl.config import Objective, OnlineConfig
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch, SampledGroups, mini_batches
 from rmsweb_jax.rl.episodes import TOO_FEW, Begun, EpisodeRollouts, count_targets, episode_metrics, masked
-from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.metrics import readable_groups, rollout_metrics
 from rmsweb_jax.rl.prompts import open_rl_data
+from rmsweb_jax.settings import from_config
 from tests.agent.plain_episode import CLICK, DONE, TASK, Lines, Page, reply, run
 
 TWO_STEPS = (reply(CLICK), reply(DONE))
@@ -147,17 +147,17 @@ def test_each_prompt_of_the_episodes_is_computed_once(tmp_path, encoder, data):
 def test_failures_may_weigh_less(tmp_path, encoder, data):
     runs = three_episodes(encoder)
     whole = take(tmp_path / "whole", data, runs)
-    half = take(tmp_path / "half", data, runs, dataclasses.replace(CONFIG, negative_weight=0.5))
+    half = take(tmp_path / "half", data, runs, CONFIG.model_copy(update={"negative_weight": 0.5}))
     for one, other in zip(half.turns, whole.turns, strict=True):
         factors = np.where(other.advantages < 0, 0.5, 1.0)
         assert one.advantages.tolist() == (factors * other.advantages).tolist()
     with pytest.raises(UserError, match=r"negative_weight is -1: make it 0 or more"):
-        dataclasses.replace(CONFIG, negative_weight=-1)
+        from_config(OnlineConfig, {"prompts": "p", "model": "m", "negative_weight": -1})
 
 
 def test_without_a_weight_failures_are_left_out_but_counted(tmp_path, encoder, data):
     runs = three_episodes(encoder)
-    config = dataclasses.replace(CONFIG, negative_weight=0.0, train_groups=1, mini_batch_groups=1)
+    config = CONFIG.model_copy(update={"negative_weight": 0.0, "train_groups": 1, "mini_batch_groups": 1})
     whole, group = (
         take(tmp_path / name, data, runs, one) for name, one in (("whole", CONFIG), ("part", config))
     )
@@ -170,12 +170,12 @@ def test_without_a_weight_failures_are_left_out_but_counted(tmp_path, encoder, d
     # Both turns of the episode that succeeded share its weight.
     assert [np.sum(branch.values["pg_weight"]) for branch in branches] == pytest.approx([0.5, 0.5])
     # A turn of a failed episode that takes a verified action has an advantage.
-    bonus = take(tmp_path / "bonus", data, runs, dataclasses.replace(config, step_bonus=1.0))
+    bonus = take(tmp_path / "bonus", data, runs, config.model_copy(update={"step_bonus": 1.0}))
     assert [len(turn.responses) for turn in bonus.turns] == [2, 1]
 
 
 def test_without_a_weight_a_rejected_group_is_its_anchor_alone(tmp_path, encoder, data):
-    config = dataclasses.replace(CONFIG, negative_weight=0.0)
+    config = CONFIG.model_copy(update={"negative_weight": 0.0})
     group = take(tmp_path, data, [episode(encoder, number, success=False) for number in (1, 2)], config)
     assert group.fate == "unsolved" and len(group.responses) == 4
     (anchor,) = group.turns
@@ -185,7 +185,7 @@ def test_without_a_weight_a_rejected_group_is_its_anchor_alone(tmp_path, encoder
 @pytest.mark.parametrize(("credit", "expected"), [("episode", [1 / 4, 1 / 2, 1 / 4]), ("turn", [1 / 3] * 3)])
 def test_an_episodes_weight_is_that_of_its_turns(tmp_path, encoder, data, credit, expected):
     runs = [episode(encoder, 1), episode(encoder, 2, success=False, texts=(reply(DONE),))]
-    config = dataclasses.replace(CONFIG, credit=credit, train_groups=1, mini_batch_groups=1)
+    config = CONFIG.model_copy(update={"credit": credit, "train_groups": 1, "mini_batch_groups": 1})
     group = take(tmp_path, data, runs, config)
     (batch,) = mini_batches(SampledGroups((group,), (), (group,), 1, False), config)
     branches = [branch for tree in trees_of(batch, salvage=True) for branch in tree.made().branches]
@@ -197,7 +197,7 @@ def test_an_episodes_weight_is_that_of_its_turns(tmp_path, encoder, data, credit
 def test_the_verified_action_of_a_mined_decision_has_a_bonus(tmp_path, encoder, data):
     runs = three_episodes(encoder)
     without = take(tmp_path / "without", data, runs)
-    group = take(tmp_path / "with", data, runs, dataclasses.replace(CONFIG, step_bonus=0.25))
+    group = take(tmp_path / "with", data, runs, CONFIG.model_copy(update={"step_bonus": 0.25}))
     bonuses = [
         np.round(turn.advantages - before.advantages, 6).tolist()
         for turn, before in zip(group.turns, without.turns, strict=True)
@@ -205,7 +205,7 @@ def test_the_verified_action_of_a_mined_decision_has_a_bonus(tmp_path, encoder, 
     # The first two click on the page of the decision, as it does; the later page is another.
     assert bonuses == [[0.25, 0.25, 0.0], [0.0, 0.0]]
     with pytest.raises(UserError, match=r"step_bonus is -1: make it 0 or more"):
-        dataclasses.replace(CONFIG, step_bonus=-1)
+        from_config(OnlineConfig, {"prompts": "p", "model": "m", "step_bonus": -1})
 
 
 def test_a_group_without_success_anchors_a_verified_reply_to_its_task(tmp_path, encoder, data):
@@ -273,7 +273,7 @@ def test_lost_episodes_change_nothing_of_a_group(tmp_path_factory, encoder, data
     runs = [episode(encoder, 1), episode(encoder, 2, success=False), episode(encoder, 3, success=False)]
     lost = [episode(encoder, 4 + at, success=False, outcome=fault) for at, fault in enumerate(faults)]
     whole = take(tmp_path_factory.mktemp("whole"), data, runs)
-    config = dataclasses.replace(CONFIG, max_masked=1.0)
+    config = CONFIG.model_copy(update={"max_masked": 1.0})
     group = take(tmp_path_factory.mktemp("lost"), data, [*runs, *lost], config)
     assert group.rewards.tolist() == whole.rewards.tolist() and len(group.faults) == len(faults)
     for one, other in zip(group.turns, whole.turns, strict=True):
@@ -283,7 +283,7 @@ def test_lost_episodes_change_nothing_of_a_group(tmp_path_factory, encoder, data
 
 def test_faults_count_as_failures_where_masking_is_off(tmp_path, encoder, data):
     runs = [episode(encoder, 1), episode(encoder, 2, success=False, outcome="crashed", steps=())]
-    group = take(tmp_path, data, runs, dataclasses.replace(CONFIG, mask_faults=False))
+    group = take(tmp_path, data, runs, CONFIG.model_copy(update={"mask_faults": False}))
     assert group.fate == "accepted" and group.rewards.tolist() == [1.0, 0.0] and group.faults == ()
     assert len(group.responses) == 2 and all((turn.advantages > 0).all() for turn in group.turns)
 
@@ -318,7 +318,7 @@ def test_prompts_that_the_server_refuses_are_left_out(tmp_path, encoder, data):
 def test_prompts_over_the_limit_are_left_out(tmp_path, encoder, data):
     runs = [episode(encoder, 1), episode(encoder, 2, success=False)]
     longest = max(step.usage.prompt_tokens for step in runs[0].steps)
-    group = take(tmp_path, data, runs, dataclasses.replace(CONFIG, max_prompt_tokens=longest - 1))
+    group = take(tmp_path, data, runs, CONFIG.model_copy(update={"max_prompt_tokens": longest - 1}))
     assert group.too_long == 2 and len(group.turns) == 1
 
 
@@ -336,7 +336,7 @@ def test_tokens_of_something_else_are_refused(tmp_path, encoder, data, change, m
         take(tmp_path, data, runs)
 
 
-AHEAD = dataclasses.replace(CONFIG, max_staleness=1, iterations=3)
+AHEAD = CONFIG.model_copy(update={"max_staleness": 1, "iterations": 3})
 
 
 def played_by(name, encoder):
@@ -417,21 +417,21 @@ class Tasks(Source):
 
 
 def test_a_run_says_how_many_of_its_tasks_have_a_target(data, caplog):
-    config = dataclasses.replace(CONFIG, iterations=2, gen_batch_groups=3)
+    config = CONFIG.model_copy(update={"iterations": 2, "gen_batch_groups": 3})
     caplog.set_level("INFO")
     some = Tasks("miniwob/p/1", "miniwob/p/2")
     assert count_targets(some, data, config) == {"tasks": 6, "tasks_with_targets": 3}
     (line,) = caplog.messages
     assert line == "3 of the 6 tasks that are played have a verified reply in prompts"
     none = Tasks("miniwob/p/2")
-    without = dataclasses.replace(config, objective=Objective(salvage_weight=0.0))
+    without = config.model_copy(update={"objective": Objective(salvage_weight=0.0)})
     assert count_targets(none, data, without) == {"tasks": 6, "tasks_with_targets": 0}
     assert caplog.messages[1:] == [
         "0 of the 6 tasks that are played have a verified reply in prompts: the salvage anchor cannot act"
     ]
     asked = {
         "config.objective.salvage_weight=0.1": config,
-        "config.step_bonus=0.5": dataclasses.replace(without, step_bonus=0.5),
+        "config.step_bonus=0.5": without.model_copy(update={"step_bonus": 0.5}),
     }
     for name, wrong in asked.items():
         with pytest.raises(UserError, match=rf"^0 of the 6 tasks .* without which {name} can do nothing"):

@@ -413,7 +413,8 @@ def test_settings_that_cannot_work_are_one_line(config):
 def test_paper_variants_hold_the_papers_values():
     for size in ("8b", "32b"):
         config = get_config(size)
-        assert config.lora.to_dict() == {"rank": 64, "alpha": 128.0, "dropout": 0.0, "vision": False}
+        lora = {"rank": 64, "alpha": 128.0, "dropout": 0.0, "targets": "attention", "vision": False}
+        assert config.lora.to_dict() == lora
         assert config.objective.to_dict() == {
             "clip_low": 0.2,
             "clip_high": 0.32,
@@ -434,7 +435,7 @@ def test_paper_variants_hold_the_papers_values():
         assert (config.learning_rate, config.row_tokens, config.temperature) == (8e-6, 20_480, 1.0)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if "online" not in name])
 def test_variants_hold_together(variant):
     config = get_config(variant)
     config.prompts, config.model = "prompts", "model"

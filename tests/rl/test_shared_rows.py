@@ -10,15 +10,16 @@ from flax import nnx
 
 from rmsweb_jax.data.batching import Batch, Example, lay_out, on_mesh, spans
 from rmsweb_jax.data.packing import Packer, Part, Rows, RowShape
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import VALUES, trees_of
+from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.step import init_state, split_model
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.step import Accumulated, Steps

@@ -19,13 +19,14 @@ from jax.sharding import Mesh
 
 from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.qwen3_vl.backends import choose_attention
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.step import Updated, rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.step import Steps, TrainState

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, LoRAParam, add_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
@@ -28,6 +28,7 @@ from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.http import bind, make_http_server
 from rmsweb_jax.serve.server import serving_engine
 from rmsweb_jax.signals import StopRequest
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
@@ -117,7 +118,7 @@ def make(model_folder: Path, processor: Processor) -> Callable[..., ServingEngin
     """Makes an engine that is not started, so that requests pile up; changes are to `CONFIG`."""
 
     def make(**changes: Any) -> ServingEngine:
-        config = dataclasses.replace(CONFIG, **changes)
+        config = CONFIG.model_copy(update=changes)
         model = load_model(model_folder, mesh=None if config.mesh.tensor == 1 else make_mesh(tensor=-1))
         return ServingEngine(serving_engine(model, processor, config), model, config.max_waiting)
 
@@ -138,7 +139,7 @@ def serving(engine: ServingEngine, processor: Processor, schema: Any = None, **c
     """The address of an engine while the block runs; changes are to `CONFIG`."""
     sock = bind(0)
     sock.listen()
-    settings = dataclasses.replace(CONFIG, **changes)
+    settings = CONFIG.model_copy(update=changes)
     app = make_app(engine, processor, settings, schema)
     server = make_http_server(app, settings.read_seconds, settings.drain_seconds, engine.close, StopRequest())
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})

@@ -15,13 +15,15 @@ from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Drawn, Request, Sampling
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.config import ServingMesh
+from rmsweb_jax.serve.config import ServeSettings, ServingMesh
 from rmsweb_jax.serve.engine import Report, ServingEngine
 from rmsweb_jax.serve.protocol import ApiError
 from rmsweb_jax.serve.server import serving_engine
+from rmsweb_jax.settings import from_config, to_config_dict
+from rmsweb_jax.training.config import LoRAConfig
 from tests.compilations import compilations
 from tests.serve.conftest import CONFIG
 
@@ -227,19 +229,25 @@ def test_adapters_that_would_be_served_in_part_are_refused(idle, model_folder, t
     ("settings", "reason"),
     [
         *(
-            ({name: 0}, f"config.{name} is 0: give 1")
+            ({name: 0}, f"config.{name} is 0: make it 1 or more")
             for name in ("samples", "prompt_tokens", "adapter_rank")
         ),
-        *(({name: -1}, f"config.{name} is -1: give 0") for name in ("lanes", "max_images", "adapters")),
-        *(({name: 0}, f"config.{name} is 0: give more") for name in ("read_seconds", "max_body_mb")),
+        *(
+            ({name: -1}, f"config.{name} is -1: make it 0 or more")
+            for name in ("lanes", "max_images", "adapters")
+        ),
+        *(
+            ({name: 0}, f"config.{name} is 0: make it more than 0")
+            for name in ("read_seconds", "max_body_mb")
+        ),
         ({"adapters": 0}, "config.allow_adapters without slots"),
     ],
 )
 def test_settings_out_of_range(settings, reason):
     with pytest.raises(UserError, match=reason):
-        dataclasses.replace(CONFIG, **settings)
+        from_config(ServeSettings, {**to_config_dict(CONFIG).to_dict(), **settings})
 
 
 def test_chunks_must_ascend(model_folder, processor, make):
     with pytest.raises(UserError, match="chunks"):
-        serving_engine(make()._model, processor, dataclasses.replace(CONFIG, chunks=(64, 32)))
+        serving_engine(make()._model, processor, CONFIG.model_copy(update={"chunks": (64, 32)}))

@@ -3,15 +3,17 @@ from flax import nnx
 
 from configs.sft import VARIANTS, get_config
 from rmsweb_jax.qwen3_vl.config import SIZES
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
+from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.sft.step import TRAINABLE
+from rmsweb_jax.training.config import LoRAConfig
 
 
 @pytest.mark.parametrize(("variant", "warmup_ratio"), [("8b", 0.03), ("32b", 0.1)])
 def test_paper_variants_hold_the_papers_values(variant, warmup_ratio):
     config = get_config(variant)
-    assert config.lora.to_dict() == {"rank": 64, "alpha": 128.0, "dropout": 0.05, "vision": False}
+    lora = {"rank": 64, "alpha": 128.0, "dropout": 0.05, "targets": "all_linear", "vision": False}
+    assert config.lora.to_dict() == lora
     assert (config.trainable, config.dtype) == ("lora", "bfloat16")
     assert (config.max_length, config.max_pixels) == (12_000, 262_144)
     assert (config.epochs, config.batch_size, config.seed) == (3, 32, 42)

@@ -19,10 +19,11 @@ from jax.sharding import Mesh
 from rmsweb_jax.data.batching import Batch, Example, on_mesh
 from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
+from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.sft.loss import LossSums, loss_sums, target_scores
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.step import Accumulated, Steps

@@ -15,7 +15,7 @@ from collection.llm.model import BudgetError, ModelReply
 from collection.tasks.contamination import BenchmarkIndex, BenchmarkQuestion
 from collection.tasks.files import BadLine, ParsedLines, read_tasks
 from collection.tasks.seeds import CATEGORIES, Query, answer_schema, write_task
-from collection.tasks.task_writer import BEGUN, JOURNAL, MakeTasksSettings, publish_tasks, write_tasks
+from collection.tasks.task_writer import BEGUN, JOURNAL, date_of_run, publish_tasks, write_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.journal import read_journal
 from rmsweb_jax.records.schema import CallUsage
@@ -173,10 +173,10 @@ def test_no_task_at_all_is_an_error(tmp_path):
         write_tasks([], ScriptedAnswers(), TODAY, tmp_path, workers=0)
 
 
-def test_a_day_that_is_none_is_refused():
-    assert MakeTasksSettings(queries="q", today="2027-02-03").date == datetime.date(2027, 2, 3)
+def test_a_day_that_is_none_is_refused(tmp_path):
+    assert date_of_run("2027-02-03", tmp_path) == datetime.date(2027, 2, 3)
     with pytest.raises(UserError, match=r"config\.today='tomorrow': write it as YYYY-MM-DD"):
-        _ = MakeTasksSettings(queries="q", today="tomorrow").date
+        date_of_run("tomorrow", tmp_path)
 
 
 def make_tasks(tmp_path, *arguments):
@@ -228,12 +228,11 @@ def test_a_run_that_goes_on_another_day_keeps_the_date_of_its_first(tmp_path):
         def today(cls):
             return cls(2026, 11, cls.number)
 
-    settings = MakeTasksSettings(queries="q")
     with unittest.mock.patch("collection.tasks.task_writer.datetime.date", Day):
-        assert settings.date_of_run(tmp_path).isoformat() == "2026-11-25"
+        assert date_of_run("", tmp_path).isoformat() == "2026-11-25"
         Day.number = 26
-        assert settings.date_of_run(tmp_path).isoformat() == "2026-11-25"
-    assert MakeTasksSettings(queries="q", today="2027-02-03").date_of_run(tmp_path).year == 2027
+        assert date_of_run("", tmp_path).isoformat() == "2026-11-25"
+    assert date_of_run("2027-02-03", tmp_path).year == 2027
     (tmp_path / BEGUN).write_text("{}")
     with pytest.raises(UserError, match=r"begun\.json: damaged"):
-        settings.date_of_run(tmp_path)
+        date_of_run("", tmp_path)

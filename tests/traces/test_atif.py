@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.traces import FORMATS, ExportTracesSettings, TraceCounts, atif_document, write_traces
+from collection.config import ExportTracesSettings
+from collection.traces import FORMATS, TraceCounts, atif_document, write_traces
 from rmsweb_jax.records.images import ImageStore
 from tests.traces.atif_checks import check_atif
 from tests.traces.runs import SECRET, episode, imported_episode, without_steps

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import random
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from collection.browser.guard.upstream_proxy import UpstreamProxy
+from pydantic import model_validator
+
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.settings import Settings, internal
+
+if TYPE_CHECKING:
+    from collection.browser.guard.upstream_proxy import UpstreamProxy
 
 MB = 1_000_000
 
 
-@dataclasses.dataclass(frozen=True)
-class GuardConfig:
+class GuardConfig(Settings):
     """The addresses that a browser may reach, and limits on its traffic. Empty lists allow nothing.
 
     Attributes:
@@ -59,27 +62,31 @@ class GuardConfig:
     upstream: tuple[str, ...] = ()
     upstream_auth_env: str = ""
     listen: str = "127.0.0.1"
-    max_response_mb: float = 64.0
-    max_decompressed_mb: float = 256.0
-    max_decompression_ratio: float = 200.0
-    max_upload_mb: float = 16.0
-    max_tunnel_mb: float = 512.0
-    connect_seconds: float = 10.0
-    idle_seconds: float = 60.0
-    total_seconds: float = 300.0
+    max_response_mb: float = internal(64.0, gt=0)
+    max_decompressed_mb: float = internal(256.0, gt=0)
+    max_decompression_ratio: float = internal(200.0, gt=0)
+    max_upload_mb: float = internal(16.0, gt=0)
+    max_tunnel_mb: float = internal(512.0, gt=0)
+    connect_seconds: float = internal(10.0, gt=0)
+    idle_seconds: float = internal(60.0, gt=0)
+    total_seconds: float = internal(300.0, gt=0)
 
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name.startswith(("max_", "connect_", "idle_", "total_")) and not value > 0:
-                raise UserError(f"guard.{field.name} is {value}: it must be above 0")
+    @model_validator(mode="after")
+    def _check_addresses(self) -> Self:
         if not _is_address(self.listen):
-            raise UserError(f"guard.listen is {self.listen!r}: write one of this machine's IPv4 addresses")
-        for url in self.upstream:
-            UpstreamProxy.parse(url)
+            raise UserError(
+                f"config.guard.listen is {self.listen!r}: write one of this machine's IPv4 addresses"
+            )
+        if self.upstream:
+            # Machines that only train lack its packages.
+            from collection.browser.guard.upstream_proxy import UpstreamProxy
+
+            for url in self.upstream:
+                UpstreamProxy.parse(url)
         for entry in self.hosts:
             if not all(entry.partition("=")):
-                raise UserError(f"guard.hosts: {entry!r} has to be NAME=127.0.0.1:PORT")
+                raise UserError(f"config.guard.hosts: {entry!r} has to be NAME=127.0.0.1:PORT")
+        return self
 
     @property
     def watches_documents(self) -> bool:
@@ -90,6 +97,8 @@ class GuardConfig:
         """Returns one of the upstream proxies, or None. Raises UserError without its credentials."""
         if not self.upstream:
             return None
+        from collection.browser.guard.upstream_proxy import UpstreamProxy
+
         return UpstreamProxy.parse(random.choice(self.upstream), self.upstream_auth_env)
 
     @property

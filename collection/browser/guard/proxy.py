@@ -86,7 +86,7 @@ class EgressProxy:
         Connector(hosts, config.connect_seconds)  # Reports malformed entries here, not in the proxy process.
         proxy = config.upstream_proxy()
         self._start_command = {
-            "config": dataclasses.asdict(config),
+            "config": dict(config),
             "hosts": dict(hosts),
             "proxy": dataclasses.asdict(proxy) if proxy else None,
         }

@@ -101,7 +101,7 @@ async def _serve(listener: socket.socket, control: socket.socket) -> None:
     commands, answers = await asyncio.open_connection(sock=control, limit=_MAX_COMMAND_BYTES)
     start = json.loads(await commands.readline())
     proxy = UpstreamProxy(**start["proxy"]) if start["proxy"] else None
-    server = _ProxyServer(GuardConfig(**start["config"]), start["hosts"], proxy)
+    server = _ProxyServer(GuardConfig.model_validate_json(json.dumps(start["config"])), start["hosts"], proxy)
     await server.execute(**start["policy"])
     await asyncio.start_server(server.accept, sock=listener, backlog=128)
     while line := await commands.readline():

@@ -20,6 +20,8 @@ from collection.llm.scripted.state import ParsedState, StateElement
 
 MistakeKind = Literal["wrong_index", "premature_done", "needless_scroll", "skipped_field"]
 KINDS: tuple[MistakeKind, ...] = get_args(MistakeKind)
+# Relative frequencies of a collecting teacher.
+WEIGHTS = {"wrong_index": 0.35, "premature_done": 0.25, "needless_scroll": 0.15, "skipped_field": 0.25}
 _DETOUR_STEPS = 2  # Down and up again.
 
 

@@ -40,7 +40,7 @@ from rmsweb_jax.rl.metrics import evaluate
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
 from rmsweb_jax.rl.rollout import Rollouts
 from rmsweb_jax.rl.train import make_generator
-from rmsweb_jax.settings import from_config, safe_keys
+from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.train import load_policy
 from rmsweb_jax.training.mesh import make_mesh
 
@@ -191,4 +191,4 @@ def _names(records: Iterable[RlPrompt | SftSample]) -> Iterable[str]:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/studies/ablation_prompts.py:demo", safe_keys(PromptSettings))
+    cli.run(main, "configs/studies/ablation_prompts.py:demo", PromptSettings)

@@ -50,7 +50,7 @@ from experiments.studies.ablations.records import (
 from experiments.studies.ablations.settings import FULL, AblationSettings
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.settings import from_config, safe_keys
+from rmsweb_jax.settings import from_config
 from rmsweb_jax.storage import local_path
 
 # Variant, seed and kind of a result.
@@ -349,4 +349,4 @@ def write_page(settings: AblationSettings, folder: Path, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/studies/ablations.py:demo", safe_keys(AblationSettings))
+    cli.run(main, "configs/studies/ablations.py:demo", AblationSettings)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Self
+
+from pydantic import model_validator
 
 from experiments.studies.ablations.records import SFT_ON_PROMPTS
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.settings import safe
+from rmsweb_jax.settings import Settings, safe
 
 FULL = "full"
 # The primary outcome, fixed before the first training.
@@ -28,8 +30,7 @@ _COUNTS = ("jobs", "workers", "iterations", "sft_epochs", "task_seeds", "per_cla
 _MAIN = (FULL, "full_corpus", "anchor_free", "dapo", SFT_ON_PROMPTS)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AblationSettings:
+class AblationSettings(Settings):
     """Settings of `experiments.studies.ablations.run`. The safe ones leave finished results as they are.
 
     Attributes:
@@ -69,7 +70,8 @@ class AblationSettings:
     output: str = safe("docs/results/ablations")
     seed: int = 0
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check_lists(self) -> Self:
         for variant in self.variants:
             if variant not in VARIANTS:
                 raise UserError(f"config.variants has {variant!r}: use some of {', '.join(VARIANTS)}")
@@ -80,9 +82,9 @@ class AblationSettings:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise UserError(f"config.{name} is {getattr(self, name)}: make it 1 or more")
+        return self
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PromptSettings(RlConfig):
     """Settings of the draw; those of RL decide the fates.
 

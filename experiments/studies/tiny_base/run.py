@@ -163,4 +163,4 @@ def main(settings: ConfigDict, workdir: Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/studies/tiny_base.py:tiny")
+    cli.run(main, "configs/studies/tiny_base.py:tiny", BaseConfig)

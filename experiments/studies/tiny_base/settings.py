@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
+
+from rmsweb_jax.settings import Settings
 
 DEMO_PAGES = (
     "click-button", "click-checkboxes", "click-collapsible", "click-dialog-2", "click-link", "click-option",
@@ -12,8 +13,7 @@ DEMO_PAGES = (
 )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
-class Sizes:
+class Sizes(Settings):
     """Shape of a style's batches.
 
     Attributes:
@@ -29,7 +29,6 @@ class Sizes:
     repetition: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase(Sizes):
     """One phase of the curriculum.
 
@@ -48,8 +47,7 @@ class Phase(Sizes):
     rate: float = 1.0
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelSettings:
+class ModelSettings(Settings):
     """The architecture, with the vision tower's sizes prefixed; see `TextConfig` and `VisionConfig`."""
 
     hidden_size: int = 192
@@ -71,8 +69,7 @@ class ModelSettings:
     qk_norm: float = 1.5
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordedSettings:
+class RecordedSettings(Settings):
     """Recorded MiniWoB++ pages and the shape of their batches.
 
     Attributes:
@@ -93,8 +90,7 @@ class RecordedSettings:
     rows: int = 12
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoreSettings:
+class ScoreSettings(Settings):
     """Held-out batches: their seed, number and shape."""
 
     seed: int = 900_000
@@ -103,8 +99,7 @@ class ScoreSettings:
     rows: int = 8
 
 
-@dataclasses.dataclass(frozen=True)
-class BaseConfig:
+class BaseConfig(Settings):
     """A whole run of `experiments.studies.tiny_base.run`.
 
     Attributes:

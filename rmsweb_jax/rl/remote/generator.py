@@ -28,7 +28,6 @@ from pydantic import ValidationError
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.requests import Request, Responses
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import WEIGHTS_FILE, list_target_modules, save_adapters
 from rmsweb_jax.qwen3_vl.processor import ImageResolver, Processor, open_image, target_size
@@ -37,6 +36,7 @@ from rmsweb_jax.rl.config import EndpointConfig
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.remote.protocols import PROTOCOLS, Ask, BadAnswerError, Sample, check_answer
 from rmsweb_jax.storage import local_path
+from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
 # Seconds that a process waits for its own responses before it hears of those of the others.

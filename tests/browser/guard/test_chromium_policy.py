@@ -8,8 +8,9 @@ import os
 
 import pytest
 
+from collection.browser.config import BrowserConfig
 from collection.browser.guard import chromium_policy
-from collection.browser.session import Browser, BrowserConfig, PageError
+from collection.browser.session import Browser, PageError
 from rmsweb_jax.errors import UserError
 
 _PR_SET_DUMPABLE = 4

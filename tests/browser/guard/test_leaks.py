@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.session import Browser, BrowserConfig, PageError
+from collection.browser.session import Browser, PageError
 from tests.browser.guard.leaks import PAGES, PARTS, SERVICE_WORKER, SILENT, WEB_RTC
 from tests.browser.guard.servers import Forbidden, answering, page
 

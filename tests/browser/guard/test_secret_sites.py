@@ -6,9 +6,10 @@ import pytest
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.session import Browser, BrowserConfig, PageError
+from collection.browser.session import Browser, PageError
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError

@@ -2,15 +2,15 @@
 
 import base64
 import contextlib
-import dataclasses
 import socket
 import threading
 
 import pytest
 
+from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.session import Browser
 from collection.environments.base import SiteUnreachableError
 from collection.environments.web import WebEnvironment
 from rmsweb_jax.errors import UserError
@@ -147,7 +147,7 @@ def test_connections_go_through_it(server, proxy, monkeypatch):
 def test_one_that_is_dead_is_one_recorded_outcome(scheme, tmp_path, monkeypatch):
     monkeypatch.setenv("UPSTREAM", f"{USER}:{PASSWORD}")
     sources = ("http://127.0.0.1:8", "https://127.0.0.1:8")
-    config = dataclasses.replace(settings("", f"{scheme}://127.0.0.1:9"), private=sources)
+    config = settings("", f"{scheme}://127.0.0.1:9").model_copy(update={"private": sources})
     with Guard(config) as guard, Browser(BrowserConfig(quiet_ms=20), guard) as browser:
         environment = WebEnvironment(browser, ImageStore(tmp_path), tmp_path / "files")
         for website in sources:

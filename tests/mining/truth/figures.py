@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 from collection.mining.divergence import MiningConfig
-from rmsweb_jax.settings import from_config
 from tests.mining.truth.runs import read
 from tests.mining.truth.score import by, mine, mine_with, score, totals
 from tests.proofs.page import Check, named, table
@@ -27,11 +26,13 @@ _OURS = ("reached", "apart", "general", "last_on_page")
 
 
 def without(*names: str) -> MiningConfig:
-    config = dataclasses.asdict(MiningConfig())
+    config = MiningConfig()
     for name in names:
         for key, value in _OFF[name].items():
-            config[key] = config[key] | value if isinstance(value, dict) else value
-    return from_config(MiningConfig, config)
+            if isinstance(value, dict):
+                value = dataclasses.replace(getattr(config, key), **value)
+            config = dataclasses.replace(config, **{key: value})
+    return config
 
 
 def by_replay() -> dict[str, Any]:

@@ -25,12 +25,10 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from collection.agent.loop import EpisodeLimits
-from collection.agent.prompt import PromptConfig
-from collection.browser.session import BrowserConfig
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.browser.config import BrowserConfig
 from collection.environments.miniwob import make_task
-from collection.fleet.config import CollectSettings
-from collection.llm.scripted.mistakes import MistakeConfig
+from collection.llm.scripted.mistakes import WEIGHTS, MistakeConfig
 from collection.llm.scripted.teacher import ScriptedTeacher
 from collection.mining.runs import parse_run
 from collection.replay.elements import move_reply
@@ -77,7 +75,6 @@ PAGES = [
     "use-autocomplete-nodelay",
 ]
 FIRST_SEED, FURTHER_STEPS = 7000, 10
-WEIGHTS = CollectSettings().mistakes.weights
 FLAWLESS = ScriptedTeacher(MistakeConfig(rate=0.0))
 ERRING = ScriptedTeacher(MistakeConfig(rate=1.0, weights=WEIGHTS))
 
@@ -99,8 +96,8 @@ class Maker:
         player = functools.partial(
             Player,
             BrowserConfig(**DEMO_EPISODES["browser"]),
-            PromptConfig("compact"),
-            EpisodeLimits(FURTHER_STEPS),
+            PromptConfig(style="compact"),
+            EpisodeLimits(max_steps=FURTHER_STEPS),
             images,
             further_steps=FURTHER_STEPS,
         )

@@ -8,7 +8,8 @@ from multiprocessing.synchronize import Barrier
 
 import psutil
 
-from collection.browser.session import Browser, BrowserConfig
+from collection.browser.config import BrowserConfig
+from collection.browser.session import Browser
 
 PROCESSES, STARTS = 8, 25
 _PATIENCE_S = 600.0

@@ -77,7 +77,7 @@ def phases(*names, **sizes):
 
 def config_of(**values):
     config = from_config(BaseConfig, get_config("smoke"))
-    return dataclasses.replace(config, warmup_steps=1, final_rate=0.1, checkpoint_every=2, **values)
+    return config.model_copy(update={"warmup_steps": 1, "final_rate": 0.1, "checkpoint_every": 2, **values})
 
 
 def test_a_step_learns_its_batch(tokenizer):

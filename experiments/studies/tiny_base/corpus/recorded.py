@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from collection.browser.actions import ActionContext, execute
+from collection.browser.config import BrowserConfig
 from collection.browser.page import parse_page
-from collection.browser.session import Browser, BrowserConfig, BrowserLostError, PageError
+from collection.browser.session import Browser, BrowserLostError, PageError
 from collection.browser.snapshot import observe
 from collection.environments.miniwob import MiniWobEpisode, MiniWobServer, make_task
 from experiments.studies.tiny_base.corpus.questions import find_targets, goal_for

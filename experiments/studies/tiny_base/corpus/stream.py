@@ -6,7 +6,8 @@ import dataclasses
 import random
 from collections.abc import Iterator, Sequence
 
-from collection.agent.prompt import AgentState, PastStep, PromptConfig, build_messages
+from collection.agent.config import PromptConfig
+from collection.agent.prompt import AgentState, PastStep, build_messages
 from collection.browser.page import PageNode, render_page
 from experiments.studies.tiny_base.corpus.pages import generate_page, plain_page
 from experiments.studies.tiny_base.corpus.questions import (

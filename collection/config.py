@@ -1,0 +1,133 @@
+"""Settings of the stages that make tasks, corpora, imports, exports and reports."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from collection.llm.config import WRITER, ModelConfig
+from rmsweb_jax.settings import Settings, required, safe
+
+
+class QualityConfig(Settings):
+    """Bounds on trajectories for training. RMSWeb gives 3 to 30 steps, and no number for stalls.
+
+    Attributes:
+      min_effective_steps, max_effective_steps: bounds, inclusive, on the steps that changed something
+        or produced output.
+      stall_repeats: number of successive repetitions of the same actions on the same page that make a loop.
+      drop_duplicates: keep one of a task's trajectories with the same pages and actions. Not in RMSWeb.
+    """
+
+    min_effective_steps: int = Field(default=3, ge=0)
+    max_effective_steps: int = Field(default=30, ge=1)
+    stall_repeats: int = Field(default=3, ge=1)
+    drop_duplicates: bool = True
+
+
+class BuildSftSettings(Settings):
+    """Settings of `experiments.build_sft`.
+
+    Attributes:
+      trajectories: data set folders of trajectories, separated by commas (made by experiments.collect or
+        import_runs).
+      quality: requirements on a trajectory.
+      sizes_for, max_pixels: model (folder or name), and its limit for resized screenshots, for which tokens
+        and patches are counted and stored with the samples; with "" training counts them when it starts.
+    """
+
+    trajectories: str = required("--config.trajectories=DIR (made by experiments.collect)")
+    quality: QualityConfig = QualityConfig()
+    sizes_for: str = ""
+    max_pixels: int = Field(default=262_144, ge=1)
+
+
+class ImportSettings(Settings):
+    """Settings of `experiments.import_runs`.
+
+    Attributes:
+      kind: format of the folder, a key of `FORMATS`.
+      source: the folder with the runs.
+      tasks: optional file with data that the runs lack, by task id: request, site, success.
+      actor: name of the agent; distinguishes runs of the same task when several folders are imported.
+    """
+
+    kind: Literal[
+        "browser_use", "webvoyager", "online_mind2web", "fara", "molmoweb", "openwebrl", "webgym"
+    ] = "browser_use"
+    source: str = required("--config.source=DIR with the runs to import")
+    tasks: str = ""
+    actor: str = "imported"
+
+
+class ExportTracesSettings(Settings):
+    """Settings of `experiments.export_traces`.
+
+    Attributes:
+      data: a trajectory data set from collect, evaluate or import_runs.
+      format: `atif` (Harbor's documents) or `hub` (sessions of the Hugging Face Hub).
+      page_text: whether the pages' lines are in the files, as the agent saw them.
+    """
+
+    data: str = required("--config.data=DIR with the episodes to export")
+    format: Literal["atif", "hub"] = "atif"
+    page_text: bool = True
+
+
+class ReportSettings(Settings):
+    """Settings of `experiments.report`.
+
+    Attributes:
+      run: run folder with the stages to report; unfinished stages are shown as not run.
+      pages: most episodes, chains of attempts, mined pairs and comparisons, each, that are exported next to
+        the page of a run; 0 exports none.
+      table: one of the paper's tables instead of the page: "main", "ablation" or "reflection" (also
+        `--table=NAME`).
+      results: evaluations in the table: LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate, one
+        per label and benchmark.
+      prices: LABEL=PROMPT/RESPONSE,...: US dollars per million tokens, for policies without a recorded price.
+      across_judges: compare evaluations by different judges, or by judges that were not recorded; their
+        differences are marked.
+      published: show the paper's rows that were not measured, such as those of other systems, too.
+      seed: seed of resampling.
+    """
+
+    run: str = ""
+    pages: int = Field(default=100, ge=0)
+    table: str = ""
+    results: str = ""
+    prices: str = ""
+    across_judges: bool = False
+    published: bool = False
+    seed: int = 0
+
+
+class BenchmarkFiles(Settings):
+    """The section `benchmarks`.
+
+    Attributes:
+      webvoyager, online_mind2web, webtailbench: path of the benchmark's own file; empty skips the benchmark.
+    """
+
+    webvoyager: str = ""
+    online_mind2web: str = ""
+    webtailbench: str = ""
+
+
+class MakeTasksSettings(Settings):
+    """Settings of `experiments.make_tasks`.
+
+    Attributes:
+      queries: one query per line; a .jsonl file has objects with `query` and optionally `locale`.
+      today: date (YYYY-MM-DD) from which words such as "tomorrow" in a query count; empty is the day on which
+        the run begins.
+      workers: concurrent calls.
+      actor: the model that writes the tasks.
+    """
+
+    queries: str = required("a file of search queries, one a line")
+    today: str = ""
+    benchmarks: BenchmarkFiles = BenchmarkFiles()
+    workers: int = safe(16, ge=1)
+    actor: ModelConfig = WRITER

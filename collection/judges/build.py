@@ -1,0 +1,207 @@
+"""Judges, made from their settings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from collection.judges.asking import ModelJudge
+from collection.judges.base import EnvironmentReward, Judge, Recorded
+from collection.judges.config import JudgeDataSettings, JudgeSettings, Method
+from collection.judges.cross_check import CrossCheck
+from collection.judges.notes import TaskNotes
+from collection.judges.official.checkouts import OFFICIAL, check_checkout
+from collection.judges.official.judge import OfficialJudge, check_code
+from collection.judges.outcome import OwnOutcomeJudge
+from collection.judges.rubric import OwnRubricJudge
+from collection.judges.webjudge import OwnWebJudge
+from collection.llm.build import make_model
+from collection.llm.cached import CachedModel
+from collection.llm.config import ModelConfig, ModelEndpoint
+from collection.llm.ledger import LEDGER
+from collection.llm.ledger_server import LedgerAddress
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.storage import local_path
+
+RECORDED: dict[str, Callable[[], Judge]] = {"reward": EnvironmentReward, "recorded": Recorded}
+
+
+# Methods of the judges of recorded runs, by name.
+NAMED: dict[str, Method] = {
+    "outcome": "own_outcome",
+    "webjudge": "own_webjudge",
+    "rubric": "own_rubric",
+    "webvoyager": "webvoyager",
+    "browser_use": "browser_use",
+    "official_webjudge": "webjudge",
+    "agenttrek": "agenttrek",
+    "universal_verifier": "universal_verifier",
+}
+METHODS: dict[str, type[ModelJudge]] = {
+    judge.method: judge for judge in (OwnOutcomeJudge, OwnWebJudge, OwnRubricJudge)
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgeConfig:
+    """A judge that asks a model.
+
+    Attributes:
+      model: resolved.
+      method: a key of `METHODS` or `OFFICIAL`.
+      notes: benchmark notes by task id.
+      checkout, python: of an official judge.
+    """
+
+    model: ModelConfig
+    method: str = "own_outcome"
+    notes: Mapping[str, TaskNotes] = dataclasses.field(default_factory=dict)
+    checkout: Path = Path()
+    python: str = ""
+
+
+def judge_config(
+    settings: JudgeSettings,
+    actor: ModelConfig,
+    notes: Mapping[str, TaskNotes],
+    name: str = "judge",
+    folder: str = "judge.official",
+) -> JudgeConfig | None:
+    """Resolves the judge of a section; the actor's limits apply to the whole run.
+
+    Args:
+      actor: resolved; gives the limits, and the model for `kind=actor`.
+      name, folder: names of the section and of the key with an official judge's checkout, for errors.
+
+    Returns:
+      None if the section disables the judge.
+
+    Raises:
+      UserError: the settings contradict each other or do not fit the tasks.
+    """
+    if settings.kind == "none":
+        return None
+    if settings.method == "own_rubric" and not any(one.rubric for one in notes.values()):
+        # Otherwise every run would end unjudged, after all episodes were played and paid for.
+        raise UserError(
+            f"config.{name}.method=own_rubric: no task here comes with a rubric; take another method"
+        )
+    known = (
+        notes
+        if settings.reference
+        else {task: one.model_copy(update={"reference": None}) for task, one in notes.items()}
+    )
+    model = _model(settings, actor, name)
+    checkout = _checkout(settings, model, name, folder)
+    return JudgeConfig(model, settings.method, known, checkout, settings.official_python)
+
+
+def make_judge(
+    config: JudgeConfig, workdir: Path, ledger: LedgerAddress | None = None, keep_rejected: bool = True
+) -> Judge:
+    """Makes a judge whose calls go through the run's ledger and whose replies are cached in `REPLIES`.
+
+    Args:
+      ledger: None if it is the workdir's file.
+      keep_rejected: cache replies that hold no verdict, too.
+
+    Raises:
+      UserError: the settings contradict each other, or a file has another format.
+    """
+    model = _cached(config.model, workdir, ledger, keep_rejected)
+    temperature = config.model.temperature
+    if config.method in OFFICIAL:
+        return OfficialJudge(config.method, config.checkout, model, config.notes, temperature, config.python)
+    return METHODS[config.method](model, config.notes, temperature)
+
+
+def make_judges(
+    settings: JudgeDataSettings, actor: ModelConfig, notes: Mapping[str, TaskNotes], workdir: Path
+) -> dict[str, Judge]:
+    """Makes the judges of recorded runs, by name.
+
+    Args:
+      actor: resolved; of kind `none` if no judge needs it.
+
+    Raises:
+      UserError: the settings contradict each other, or there is no judge.
+    """
+    judges: dict[str, Judge] = {}
+    for name in settings.judges:
+        if name in RECORDED:
+            judges[name] = RECORDED[name]()
+            continue
+        folder = getattr(settings.official, name, "")
+        python = settings.official.python if NAMED[name] in OFFICIAL else ""
+        section = JudgeSettings(
+            kind="actor",
+            method=NAMED[name],
+            official=folder,
+            official_python=python,
+            reference=settings.show_references,
+        )
+        config = judge_config(section, actor, notes, "judges", f"official.{name}")
+        assert config is not None
+        judges[name] = make_judge(config, workdir)
+    if second := judge_config(settings.second, actor, notes, "second", "second.official"):
+        judges["second"] = make_judge(second, workdir)
+    if not judges:
+        raise UserError("config.judges is empty: name one")
+    return judges
+
+
+def make_cross_check(actor: ModelConfig, workdir: Path) -> CrossCheck:
+    """Makes the cross-check of failures. Raises as `make_judges`."""
+    return CrossCheck(_cached(_model(JudgeSettings(kind="actor"), actor, "cross_check"), workdir))
+
+
+def _cached(
+    model: ModelConfig, workdir: Path, ledger: LedgerAddress | None = None, keep_rejected: bool = True
+) -> CachedModel:
+    return CachedModel(make_model(model, ledger or workdir / LEDGER), workdir / REPLIES, keep_rejected)
+
+
+def _checkout(settings: JudgeSettings, model: ModelConfig, name: str, key: str) -> Path:
+    """Returns the folder of an official judge, checked and its code tried; `Path()` for a judge of ours."""
+    official = OFFICIAL.get(settings.method)
+    if official is None:
+        if settings.official or settings.official_python:
+            raise UserError(
+                f"config.{key}: {settings.method} is a judge of this project; set "
+                f"config.{name}.method to one of {', '.join(OFFICIAL)}"
+            )
+        return Path()
+    if not settings.official:
+        address, commit = official.repository.address, official.repository.commit
+        raise UserError(
+            f"config.{key} is empty: {settings.method} runs from its own repository; clone "
+            f"https://{address}, check out {commit}, and give the folder"
+        )
+    if model.kind != "chat":
+        raise UserError(
+            f"config.{name}: {settings.method} sends chat-completions requests, and its model is of kind "
+            f"{model.kind}: give one of kind chat (Gemini has such an address, too)"
+        )
+    folder = local_path(settings.official, f"config.{key}")
+    check_checkout(folder, official.repository, f"config.{key}")
+    check_code(settings.method, folder, settings.official_python)
+    return folder
+
+
+def _model(settings: ModelEndpoint, actor: ModelConfig, name: str) -> ModelConfig:
+    if settings.kind == "actor":
+        if actor.kind not in ("gemini", "chat"):
+            raise UserError(
+                f"config.{name}.kind=actor: the actor is {actor.kind}, which cannot judge; "
+                "take gemini or chat"
+            )
+        return actor.model_copy(update={"temperature": 0.0})
+    endpoint = {name: getattr(settings, name) for name in ModelEndpoint.model_fields}
+    shared = ("requests_per_minute", "tokens_per_minute", "cap_usd", "outage_hours")
+    limits = {key: getattr(actor, key) for key in shared}
+    return ModelConfig(**endpoint, **limits, temperature=0.0).resolve(f"config.{name}")
+
+
+# Default file name in a workdir.
+REPLIES = "judge_replies.sqlite"
