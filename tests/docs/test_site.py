@@ -18,6 +18,8 @@ def test_the_site_builds_strictly(tmp_path):
     for page in PAGES:
         folder = tmp_path if page.stem == "index" else tmp_path / page.stem
         assert (folder / "index.html").exists()
+    settings = (tmp_path / "settings" / "index.html").read_text()
+    assert "objective.salvage_weight" in settings and "play.fleet.workers" in settings
 
 
 def test_the_site_loads_nothing_from_other_hosts(tmp_path):
