@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from experiments.benchmark import BenchmarkConfig
+from experiments.benchmark_settings import BenchmarkConfig
 from rmsweb_jax.settings import variant_config
 
 _TINY = {
@@ -27,7 +27,12 @@ _TINY = {
     "warmup": 1,
     "steps": 2,
 }
-VARIANTS = {"tiny": _TINY, "2b": {"model": "2b"}, "8b": {}, "32b": {"model": "32b"}}
+VARIANTS = {
+    "tiny": ("the shape of the demo's base, for a CPU", _TINY),
+    "2b": ("Qwen3-VL 2B at the size of the paper's runs", {"model": "2b"}),
+    "8b": ("the same for 8B",),
+    "32b": ("the same for 32B", {"model": "32b"}),
+}
 
 
 def get_config(variant: str = "tiny") -> ConfigDict:

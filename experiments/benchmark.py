@@ -19,16 +19,16 @@ import statistics
 import time
 from collections.abc import Callable
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from experiments import cli
+from experiments.benchmark_settings import BenchmarkConfig
 from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, on_mesh, round_up
 from rmsweb_jax.data.packing import Packer, RowShape, TreeSize, useful_work
 from rmsweb_jax.data.sft import VALUES
@@ -37,12 +37,11 @@ from rmsweb_jax.decoding.engine import Engine, generate
 from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.decoding.weights import choose_layout
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import forward_flops, training_flops
-from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora, count_parameters
+from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.records.files import write_atomic
@@ -53,54 +52,11 @@ from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.rl.step import rl_steps, update_policy
-from rmsweb_jax.settings import Range, check_ranges, from_config
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.storage import AnyPath
-from rmsweb_jax.training.mesh import MeshConfig, is_first, make_mesh, process_rows, row_shards
+from rmsweb_jax.training.mesh import is_first, make_mesh, process_rows, row_shards
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import compiler_options, peak_flops
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BenchmarkConfig:
-    """Settings of a measurement; the defaults are the size of the paper's runs.
-
-    Attributes:
-      model: a size ("2b", "8b", ...), or a model whose shape is taken.
-      dtype: of weights and computation; adapters are float32.
-      remat: rematerialization of training.
-      prompt: tokens of a prompt, of which an image has `image_side` squared.
-      response: tokens of a reply.
-      samples: SFT samples in a row, of which each device that splits the batch has one.
-      groups: RL groups, and prompts of the engine, on each of those devices.
-      num_samples: replies in a group, and of the engine to a prompt.
-      peak_tflops: of a device in this dtype, for MFU; 0: as published, where the chip is known.
-      warmup, steps: steps that do not count, and those that do.
-    """
-
-    model: str = "8b"
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    remat: Literal["none", "dots", "named", "offload", "full"] = "full"
-    mesh: MeshConfig = MeshConfig()
-    lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, targets="attention")
-    prompt: int = 4_096
-    response: int = 256
-    image_side: int = 16
-    samples: int = 4
-    groups: int = 2
-    num_samples: int = 8
-    peak_tflops: float = 0.0
-    warmup: int = 2
-    steps: int = 5
-
-    def __post_init__(self) -> None:
-        names = ("response", "image_side", "samples", "groups", "num_samples", "warmup", "steps")
-        check_ranges(self, {name: Range(ge=1) for name in names} | {"peak_tflops": Range(ge=0)})
-        if self.prompt < self.image_side**2 + 3:
-            raise UserError(
-                f"config.prompt={self.prompt} does not hold an image of {self.image_side}**2 tokens: "
-                f"make it {self.image_side**2 + 3} or more"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,13 +243,13 @@ def measure(config: BenchmarkConfig) -> dict[str, Any]:
     """Measures all programs, one after the other."""
     source = SIZES.get(config.model)
     shape = source or Qwen3VLConfig.from_hf(resolve_model(config.model) / "config.json")
-    setup = Setup(config, shape, make_mesh(**vars(config.mesh)))
+    setup = Setup(config, shape, make_mesh(**config.mesh.model_dump()))
     device, programs = setup.mesh.devices.flat[0], []
     for program in (sft, rl, engine):
         programs.append(program(setup))
         gc.collect()  # Arrays and programs of the last one.
     return {
-        "config": dataclasses.asdict(config),
+        "config": config.model_dump(),
         "device": device.device_kind,
         "devices": setup.mesh.size,
         "processes": jax.process_count(),
@@ -355,8 +311,7 @@ FLOPs are those of use: no padding, nothing that is computed twice.
 """
 
 
-def main(settings: ConfigDict, workdir: AnyPath) -> None:
-    config = from_config(BenchmarkConfig, settings)
+def main(config: BenchmarkConfig, workdir: AnyPath) -> None:
     report = measure(config)
     if is_first():
         folder = folder_on_disk(workdir, 0)
@@ -368,4 +323,4 @@ def main(settings: ConfigDict, workdir: AnyPath) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/benchmark.py:tiny", distributed=True)
+    cli.run(main, "configs/benchmark.py:tiny", BenchmarkConfig, distributed=True)

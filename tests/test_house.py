@@ -31,7 +31,7 @@ from collection.judges.config import JudgeDataSettings, OfficialSettings
 from collection.mining.config import FailurePriorSettings, MineSettings
 from collection.replay.config import VerifySettings
 from collection.tasks.benchmarks import READERS
-from experiments.benchmark import BenchmarkConfig
+from experiments.benchmark_settings import BenchmarkConfig
 from experiments.online_settings import OnlineSettings
 from experiments.studies.ablations.settings import AblationSettings, PromptSettings
 from experiments.studies.tiny_base.settings import BaseConfig

@@ -1,11 +1,11 @@
 """The benchmark at its smallest: all three programs run, and their rates follow from their seconds."""
 
-import dataclasses
-
 import pytest
 
-from experiments.benchmark import BenchmarkConfig, measure, page
+from experiments.benchmark import measure, page
+from experiments.benchmark_settings import BenchmarkConfig
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.settings import from_config
 
 SMALL = BenchmarkConfig(
     model="tiny", dtype="float32", prompt=32, response=4, image_side=2, samples=2, groups=1, num_samples=2
@@ -13,7 +13,7 @@ SMALL = BenchmarkConfig(
 
 
 def test_all_programs_are_measured():
-    report = measure(dataclasses.replace(SMALL, peak_tflops=1.0, warmup=1, steps=2))
+    report = measure(SMALL.model_copy(update={"peak_tflops": 1.0, "warmup": 1, "steps": 2}))
     rows = {row["program"]: row for row in report["programs"]}
     # Two samples; a prompt with two replies; the tokens of these replies.
     assert {name: row["tokens_per_step"] for name, row in rows.items()} == {
@@ -30,6 +30,6 @@ def test_all_programs_are_measured():
 
 def test_a_prompt_without_room_for_its_image_is_refused():
     with pytest.raises(UserError, match=r"config\.prompt=6 .* make it 7 or more"):
-        dataclasses.replace(SMALL, prompt=6)
+        from_config(BenchmarkConfig, {"image_side": 2, "prompt": 6})
     with pytest.raises(UserError, match=r"config\.steps is 0"):
-        dataclasses.replace(SMALL, steps=0)
+        from_config(BenchmarkConfig, {"steps": 0})
