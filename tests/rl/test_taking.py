@@ -18,7 +18,7 @@ PROMPTS = 4
 
 
 def prompt(number: int) -> Prompt:
-    encode: Any = lambda: None
+    encode: Any = None  # It is never read.
     return Prompt(SampleSize(f"p{number}", 8, 2, ()), encode, target="")
 
 
