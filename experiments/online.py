@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task
 from rmsweb_jax.records.sealing import REPORT
 from rmsweb_jax.rl.episodes import Begun
-from rmsweb_jax.rl.remote.protocols import chat_fields
+from rmsweb_jax.rl.remote.protocol import chat_fields
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import to_config_dict
 from rmsweb_jax.signals import StopRequest
@@ -194,15 +193,16 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
         find_programs(settings.play.browser)
     tasks = TaskOrder(settings)
     processor = Processor.from_pretrained(resolve_model(settings.model), settings.max_pixels)
-    actor = dataclasses.replace(
-        settings.play.actor,
-        kind="policy",
-        label="policy",
-        model=settings.model,
-        max_tokens=settings.max_response_tokens,
-        temperature=settings.temperature,
-        structured="off",
-        extra_body=chat_fields(processor.end_id, processor.banned_ids),
+    actor = settings.play.actor.model_copy(
+        update={
+            "kind": "policy",
+            "label": "policy",
+            "model": settings.model,
+            "max_tokens": settings.max_response_tokens,
+            "temperature": settings.temperature,
+            "structured": "off",
+            "extra_body": chat_fields(processor.end_id, processor.banned_ids),
+        }
     )
     with contextlib.ExitStack() as stack:
         endpoint = settings.endpoint
@@ -219,13 +219,13 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
             own["max_new_tokens"] = max(settings.max_response_tokens, given.get("max_new_tokens", 0))
             server = actor.model_copy(update={"server": "own", "server_settings": {**given, **own}})
             served = stack.enter_context(serve_actor(server, workdir / "server"))
-            endpoint = dataclasses.replace(
-                endpoint,
-                base_url=served.base_url,
-                protocol="vllm",
-                model=settings.model,
-                adapter_folder=str(workdir / "adapters"),
-                api_key_env="",
+            endpoint = endpoint.model_copy(
+                update={
+                    "base_url": served.base_url,
+                    "model": settings.model,
+                    "adapter_folder": str(workdir / "adapters"),
+                    "api_key_env": "",
+                }
             )
         actor = actor.model_copy(
             update={

@@ -36,11 +36,10 @@ class Objective(Settings):
 
 
 class EndpointConfig(Settings):
-    """An inference server that generates the responses.
+    """An inference server, vLLM or our own, that generates the responses.
 
     Attributes:
       base_url: URL of the server, for example `http://10.0.0.7:8000`; a `/v1` at its end is ignored.
-      protocol: that of the server: "vllm" (also our own server) or "sglang".
       model: the server's name for the model with which training began.
       adapter_folder: adapters are written below it, and what an earlier run has left there is removed; the
         server must see it under the same path.
@@ -54,7 +53,6 @@ class EndpointConfig(Settings):
     """
 
     base_url: str = safe("")
-    protocol: Literal["vllm", "sglang"] = "vllm"
     model: str = ""
     adapter_folder: str = ""
     concurrency: int = safe(64, ge=1)

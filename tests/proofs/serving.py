@@ -35,7 +35,7 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.schema import RlPrompt
-from rmsweb_jax.rl.remote.protocols import Ask
+from rmsweb_jax.rl.remote.protocol import Ask
 from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.server import serving_engine

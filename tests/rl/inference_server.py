@@ -1,4 +1,4 @@
-"""Servers that answer as vLLM and SGLang do by their documents, and a policy whose rollouts they draw."""
+"""A server that answers as vLLM does by its documents, and a policy whose rollouts they draw."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,6 @@ from tests.serve.conftest import random_adapters
 LORA = LoRAConfig(rank=2, alpha=4.0, targets="attention")
 MAX_PIXELS = 4096
 LIMIT = 8
-CHAT, GENERATE = "/v1/chat/completions", "/generate"
 
 
 class Policy(NamedTuple):
@@ -63,7 +62,6 @@ def make_policy(folder: Path) -> Policy:
 def settings(url: str, folder: Path, **changes) -> EndpointConfig:
     values = {
         "base_url": url,
-        "protocol": "vllm",
         "model": "base",
         "adapter_folder": str(folder),
         "concurrency": 4,
@@ -114,10 +112,6 @@ class Server:
         http.expect_request("/v1/models").respond_with_json({"object": "list", "data": [{"id": "base"}]})
         for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"):
             http.expect_request(path, method="POST").respond_with_data("Success: LoRA adapter")
-        for path in ("/load_lora_adapter", "/unload_lora_adapter"):
-            http.expect_request(path, method="POST").respond_with_json(
-                {"rid": None, "success": True, "error_message": None, "loaded_adapters": {}}
-            )
 
     def bodies(self, path: str) -> list[dict]:
         return [json.loads(request.data) for request, _ in self.http.log if request.path == path]
@@ -157,18 +151,6 @@ class Server:
             "prompt_logprobs": None,
             "prompt_token_ids": prompt,
         }
-
-    # https://docs.sglang.io/docs/basic_usage/native_api and sampling_params (return_logprob).
-    def sglang(self, body: dict) -> dict:
-        tokens = self.tokens(body["sampling_params"].get("sampling_seed", 0))
-        meta = {
-            "id": "1",
-            "finish_reason": {"type": "stop", "matched": tokens[-1]},
-            "prompt_tokens": len(body["input_ids"]),
-            "completion_tokens": len(tokens),
-            "output_token_logprobs": [[-0.25 * place, token, None] for place, token in enumerate(tokens, 1)],
-        }
-        return {"text": "t", "output_ids": tokens, "meta_info": meta}
 
     def serve(self, path: str, answer) -> None:
         def respond(request: Request) -> Response:

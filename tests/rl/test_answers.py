@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmsweb_jax.decoding.requests import Sampling
-from rmsweb_jax.rl.remote.protocols import Answer, Ask, BadAnswerError, check_answer
+from rmsweb_jax.rl.remote.protocol import Answer, Ask, BadAnswerError, check_answer
 
 EOS, BANNED, OTHER_END, VOCAB, LIMIT = 9, 8, 7, 10, 4
 PROMPT = [1, 2, 3]
@@ -20,7 +20,7 @@ def check(**changes):
 
 def test_a_finished_response():
     assert check() == ([4, 5, EOS], [-1.0, -2.0, -0.5], False)
-    # SGLang tells how many tokens alone; vLLM names no stop token where it is the tokenizer's own.
+    # Some servers tell how many tokens alone; vLLM names no stop token where it is the tokenizer's own.
     assert check(prompt_ids=None, matched=None) == check()
 
 

@@ -7,7 +7,6 @@ from rmsweb_jax.settings import from_config
 
 VALUES = {
     "base_url": "http://127.0.0.1:8000/v1/",
-    "protocol": "sglang",
     "model": "policy",
     "adapter_folder": "adapters",
     "concurrency": 64,

@@ -1,4 +1,4 @@
-"""Rollouts at servers that answer as vLLM and SGLang do."""
+"""Rollouts at a server that answers as vLLM does."""
 
 import base64
 import dataclasses
@@ -18,9 +18,8 @@ from rmsweb_jax.decoding.requests import Request
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.processor import image_patches, open_image
 from rmsweb_jax.rl.remote.generator import RemoteGenerator, png_data_url
+from rmsweb_jax.rl.remote.protocol import CHAT
 from tests.rl.inference_server import (
-    CHAT,
-    GENERATE,
     LIMIT,
     MAX_PIXELS,
     Policy,
@@ -55,15 +54,14 @@ def loaded(server: Server, policy: Policy, tmp_path: Path) -> Iterator[RemoteGen
 
 # Of every prompt, from the requests' seeds 1, 2 and 3.
 SEEDS = [stable_hash(number + 1, f"p{number}") for number in range(3)]
-# Of every sample: vLLM counts on from the prompt's seed, SGLang gets one for each.
-VLLM_SEEDS = [seed + sample for seed in SEEDS for sample in range(2)]
-SGLANG_SEEDS = [stable_hash(seed, sample) for seed in SEEDS for sample in range(2)]
+# Of every sample: vLLM counts on from the prompt's seed.
+SAMPLE_SEEDS = [seed + sample for seed in SEEDS for sample in range(2)]
 
 
-def check_drawn(drawn, server: Server, seeds: list[int]):
+def check_drawn(drawn, server: Server):
     assert [len(responses.tokens) for responses in drawn] == [2, 2, 2]
     found = [tokens.tolist() for responses in drawn for tokens in responses.tokens]
-    assert found == [server.tokens(seed) for seed in seeds]
+    assert found == [server.tokens(seed) for seed in SAMPLE_SEEDS]
     for responses in drawn:
         for tokens, log_probs in zip(responses.tokens, responses.log_probs, strict=True):
             assert (tokens.dtype, log_probs.dtype) == (np.int32, np.float32)
@@ -82,7 +80,7 @@ def test_vllm_gets_adapters_then_a_request_for_each_prompt(server, policy, tmp_p
     assert config["target_modules"] == ["k_proj", "o_proj", "q_proj", "v_proj"]
     assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (2, 4.0, "base")
 
-    check_drawn(draw(generator, policy), server, VLLM_SEEDS)
+    check_drawn(draw(generator, policy), server)
     bodies = server.bodies(CHAT)
     assert sorted(body["seed"] for body in bodies) == sorted(SEEDS)
     body = bodies[0]
@@ -101,34 +99,13 @@ def test_vllm_gets_adapters_then_a_request_for_each_prompt(server, policy, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_sglang_gets_our_tokens_and_the_image(server, policy, tmp_path):
-    server.serve(GENERATE, server.sglang)
-    generator = make_generator(settings(server.url, tmp_path, protocol="sglang"), policy)
-    generator.load(policy.model, 0)
-    drawn = draw(generator, policy)
-    generator.unload()
-    for path in ("/load_lora_adapter", "/unload_lora_adapter"):
-        assert len(server.bodies(path)) == 1
-    check_drawn(drawn, server, SGLANG_SEEDS)
-    ours = [prompt.encoded().prompt.tolist() for prompt in policy.prompts]
-    bodies = server.bodies(GENERATE)
-    assert sorted(body["input_ids"] for body in bodies) == sorted([*ours, *ours])
-    body = bodies[0]
-    assert body["lora_path"] == server.bodies("/load_lora_adapter")[0]["lora_name"]
-    assert body["return_logprob"] and len(body["image_data"]) == 1
-    sampling = body["sampling_params"]
-    assert sampling["max_new_tokens"] == LIMIT and sampling["stop_token_ids"] == [policy.processor.end_id]
-    assert sampling["no_stop_trim"] and not sampling["skip_special_tokens"]
-
-
-@pytest.mark.parametrize(("protocol", "path"), [("vllm", CHAT), ("sglang", GENERATE)])
-def test_servers_that_refuse_seeds_get_none(server, policy, tmp_path, protocol, path):
-    server.serve(path, getattr(server, protocol))
-    generator = make_generator(settings(server.url, tmp_path, protocol=protocol, seeded=False), policy)
+def test_servers_that_refuse_seeds_get_none(server, policy, tmp_path):
+    server.serve(CHAT, server.vllm)
+    generator = make_generator(settings(server.url, tmp_path, seeded=False), policy)
     generator.load(policy.model, 0)
     draw(generator, policy)
     generator.unload()
-    assert not any("seed" in json.dumps(body) for body in server.bodies(path))
+    assert not any("seed" in json.dumps(body) for body in server.bodies(CHAT))
 
 
 def test_the_image_that_is_sent_is_the_one_that_is_trained_on(policy):

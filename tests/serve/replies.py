@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from rmsweb_jax.rl.remote.protocols import VLLM, Ask
+from rmsweb_jax.rl.remote.protocol import CHAT, Ask, chat_body, read_answers
 from tests.training.runs import largest_difference
 
 CLIENTS = 4
@@ -18,7 +18,6 @@ CLIENTS = 4
 TIE = 1e-3
 # What is asked of vLLM alone: the two best tokens of each place, as numbers.
 TWO_BEST = {"top_logprobs": 2, "return_tokens_as_token_ids": True}
-DIALECT = VLLM()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +59,9 @@ def ask_all(url: str, model: str, asks: Mapping[str, Ask], more: Mapping[str, An
     """
 
     def ask_one(ask: Ask) -> Reply:
-        body = DIALECT.bodies(dataclasses.replace(ask, policy=model))[0] | dict(more)
-        response = httpx.post(url + DIALECT.path, json=body, timeout=300).raise_for_status()
-        (answer,) = DIALECT.read(response.content)
+        body = chat_body(dataclasses.replace(ask, policy=model)) | dict(more)
+        response = httpx.post(url + CHAT, json=body, timeout=300).raise_for_status()
+        (answer,) = read_answers(response.content)
         assert answer.prompt_ids is not None
         assert answer.tokens is not None
         assert answer.log_probs is not None

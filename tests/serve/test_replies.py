@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rmsweb_jax.decoding.requests import Sampling
-from rmsweb_jax.rl.remote.protocols import Ask
+from rmsweb_jax.rl.remote.protocol import Ask
 from tests.serve.replies import TIE, Reply, compare
 
 PROMPT = [1, 2]

@@ -1,1 +1,1 @@
-"""Rollouts drawn at an OpenAI-compatible endpoint (vLLM, SGLang, our own server)."""
+"""Rollouts drawn at an OpenAI-compatible endpoint (vLLM, or our own server)."""

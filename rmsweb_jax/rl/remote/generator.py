@@ -1,4 +1,4 @@
-"""Rollouts at an inference server (vLLM, SGLang, or our own), which loads the adapters from PEFT folders."""
+"""Rollouts at an inference server (vLLM, or our own), which loads the adapters from PEFT folders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,17 @@ from rmsweb_jax.qwen3_vl.processor import ImageResolver, Processor, open_image, 
 from rmsweb_jax.records.images import image_names
 from rmsweb_jax.rl.config import EndpointConfig
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.rl.remote.protocols import PROTOCOLS, Ask, BadAnswerError, Sample, check_answer
+from rmsweb_jax.rl.remote.protocol import (
+    CHAT,
+    LOAD_ADAPTERS,
+    UNLOAD_ADAPTERS,
+    Ask,
+    BadAnswerError,
+    Sample,
+    chat_body,
+    check_answer,
+    read_answers,
+)
 from rmsweb_jax.storage import local_path
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import from_all_processes, is_first
@@ -134,8 +144,7 @@ class RemoteGenerator:
 
     A prompt's seed is a function of (seed, prompt id) that does not depend on concurrent requests and
     retries. It depends on the server whether a seed repeats a response: ours does, vLLM does up to rounding
-    that differs with the batch (exactly with VLLM_BATCH_INVARIANT=1), SGLang with
-    --enable-deterministic-inference.
+    that differs with the batch (exactly with VLLM_BATCH_INVARIANT=1).
 
     With several processes all must make the same calls; each sends its share of the requests.
 
@@ -155,7 +164,6 @@ class RemoteGenerator:
 
     def __init__(self, config: EndpointConfig, processor: Processor, images: ImageResolver, lora: LoRAConfig):
         self._config, self._processor, self._images, self._lora = config, processor, images, lora
-        self._protocol = PROTOCOLS[config.protocol]()
         self._policies: list[_Policy] = []
         self.held: set[str] = set()
         # By a number that all processes give the same request.
@@ -291,7 +299,7 @@ class RemoteGenerator:
         if is_first():
             # Its failure is ignored: the server may have been restarted or stopped.
             with contextlib.suppress(UserError):
-                self._run(self._post(self._protocol.unload, {"lora_name": folder.name}, retry=False))
+                self._run(self._post(UNLOAD_ADAPTERS, {"lora_name": folder.name}, retry=False))
             shutil.rmtree(folder, ignore_errors=True)
 
     def _start(self, work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
@@ -313,7 +321,7 @@ class RemoteGenerator:
                 f"({config.model}): correct one of them"
             )
         try:
-            await self._post(self._protocol.load, {"lora_name": folder.name, "lora_path": str(folder)})
+            await self._post(LOAD_ADAPTERS, {"lora_name": folder.name, "lora_path": str(folder)})
         except UserError as error:
             # The name identifies the weights: a retry, or a killed run, has loaded the same ones.
             if "already" not in str(error):
@@ -328,9 +336,6 @@ class RemoteGenerator:
                 policy = self._policies[-1]
                 drawn = _Drawn(policy.version, await self._samples(request, policy))
                 self._finished.put((number, drawn))
-        except BaseExceptionGroup as failed:
-            # The others fail for the same reason, or were cancelled by the first one; users get one line.
-            self._finished.put((number, failed.exceptions[0]))
         except Exception as error:
             self._finished.put((number, error))
 
@@ -351,26 +356,25 @@ class RemoteGenerator:
             self._processor.end_id,
             tuple(self._processor.banned_ids),
         )
-        path, vocab = self._protocol.path, self._processor.config.text.vocab_size
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._post(path, body)) for body in self._protocol.bodies(ask)]
+        data = await self._post(CHAT, chat_body(ask))
         try:
-            answers = [answer for task in tasks for answer in self._protocol.read(task.result())]
+            answers = read_answers(data)
             if len(answers) != request.sampling.num_samples:
                 raise BadAnswerError(f"{len(answers)} responses, not {request.sampling.num_samples}")
+            vocab = self._processor.config.text.vocab_size
             return [check_answer(answer, ask, vocab) for answer in answers]
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise UserError(
-                f"{config.root}{path}: the answer is not understood ({where}: {first['msg']}); check "
-                "config.endpoint.base_url and config.endpoint.protocol"
+                f"{config.root}{CHAT}: the answer is not understood ({where}: {first['msg']}); check "
+                "config.endpoint.base_url"
             ) from None
         except BadAnswerError as error:
-            raise UserError(f"{config.root}{path}: prompt {prompt.prompt_id}: {error}") from error
+            raise UserError(f"{config.root}{CHAT}: prompt {prompt.prompt_id}: {error}") from error
 
     async def _post(self, path: str, body: dict[str, Any], retry: bool = True) -> bytes:
-        """POSTs and returns the answer, whose form depends on the protocol.
+        """POSTs and returns the answer.
 
         Raises:
           UserError: the server does not answer or refuses.
@@ -378,7 +382,7 @@ class RemoteGenerator:
         assert self._worker is not None
         client = self._worker.client if retry else self._worker.client.with_options(max_retries=0)
         with _user_errors(self._config.root + path):
-            # Not a typed call: answers hold more fields than OpenAI's, and paths need not begin by /v1.
+            # Not a typed call: answers hold more fields than OpenAI's.
             response = await client.post(self._config.root + path, cast_to=httpx.Response, body=body)
         return response.content
 
@@ -418,7 +422,7 @@ def _remedy(status: int) -> str:
     if status == 404:
         return (
             "check config.endpoint, and that the server lets adapters be loaded (vLLM: --enable-lora and "
-            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1; SGLang: --enable-lora; ours: --config.allow_adapters=True)"
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1; ours: --config.allow_adapters=True)"
         )
     if status >= 500:
         return "check that the server is up, then run the same command again"

@@ -1,9 +1,7 @@
-"""Requests to inference servers for responses with token ids and log-probabilities, and their answers.
+"""Requests to vLLM, or to our own server, for responses with their tokens, and the answers.
 
-vLLM (0.10.2 or newer): `POST /v1/chat/completions` with `return_token_ids`; our own server supports it too.
+`POST /v1/chat/completions` with `return_token_ids` (vLLM 0.10.2 or newer), and vLLM's routes for adapters.
 https://docs.vllm.ai/en/latest/serving/openai_compatible_server/
-SGLang: `POST /generate` with `input_ids`, which returns token ids with the log-probabilities.
-https://docs.sglang.io/docs/basic_usage/sampling_params
 """
 
 from __future__ import annotations
@@ -15,10 +13,12 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.records.schema import ImagePart, Message
 
+CHAT = "/v1/chat/completions"
+LOAD_ADAPTERS = "/v1/load_lora_adapter"
+UNLOAD_ADAPTERS = "/v1/unload_lora_adapter"
 # The lowest bias that the API allows; the token's probability is then practically 0 in float32.
 _BAN = -100
 # vLLM's value for a missing log-probability.
@@ -51,7 +51,7 @@ class Ask:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One response, independent of the server's protocol.
+    """One response, as the server gives it.
 
     Attributes:
       prompt_tokens: number of prompt tokens by the server's count.
@@ -76,6 +76,10 @@ class _LogProb(BaseModel):
 class _LogProbs(BaseModel):
     content: list[_LogProb] | None = None
 
+    @property
+    def log_probs(self) -> list[float] | None:
+        return None if self.content is None else [entry.logprob for entry in self.content]
+
 
 class _Choice(BaseModel):
     index: int = 0
@@ -95,132 +99,50 @@ class _ChatAnswer(BaseModel):
     usage: _Usage
 
 
-class VLLM:
-    """Chat completions of vLLM and of our own server: one request, so that the prompt travels once.
+def chat_body(ask: Ask) -> dict[str, Any]:
+    """Makes the request for all responses to a prompt, which so travels once."""
+    body = {
+        "model": ask.policy,
+        "messages": _chat(ask.messages, ask.images),
+        "n": ask.sampling.num_samples,
+        "max_tokens": ask.sampling.max_response_tokens,
+        "temperature": ask.sampling.temperature,
+        **chat_fields(ask.eos, ask.banned),
+    }
+    return body if ask.seed is None else body | {"seed": ask.seed}
 
-    Attributes:
-      path: path of requests for responses.
-      load, unload: paths of requests that add and remove adapters.
+
+def read_answers(data: bytes) -> list[Answer]:
+    """Reads the responses to a request, in order.
+
+    Raises:
+      pydantic.ValidationError: the data has another form.
     """
-
-    path = "/v1/chat/completions"
-    load = "/v1/load_lora_adapter"
-    unload = "/v1/unload_lora_adapter"
-
-    def bodies(self, ask: Ask) -> list[dict[str, Any]]:
-        """Makes the requests that together give all responses, in order."""
-        body = {
-            "model": ask.policy,
-            "messages": _chat(ask.messages, ask.images),
-            "n": ask.sampling.num_samples,
-            "max_tokens": ask.sampling.max_response_tokens,
-            "temperature": ask.sampling.temperature,
-            **chat_fields(ask.eos, ask.banned),
-        }
-        return [body if ask.seed is None else body | {"seed": ask.seed}]
-
-    def read(self, data: bytes) -> list[Answer]:
-        """Reads the responses of one request.
-
-        Raises:
-          pydantic.ValidationError: the data has another form.
-        """
-        answer = _ChatAnswer.model_validate_json(data)
-        contents = [choice.logprobs.content if choice.logprobs else None for choice in answer.choices]
-        return [
-            Answer(
-                prompt_tokens=answer.usage.prompt_tokens,
-                prompt_ids=answer.prompt_token_ids,
-                tokens=choice.token_ids,
-                log_probs=None if content is None else [entry.logprob for entry in content],
-                finish_reason=choice.finish_reason or "",
-                matched=choice.stop_reason,
-            )
-            for choice, content in sorted(
-                zip(answer.choices, contents, strict=True), key=lambda pair: pair[0].index
-            )
-        ]
-
-
-class _Finish(BaseModel):
-    type: str
-    matched: int | str | None = None
-
-
-class _Meta(BaseModel):
-    prompt_tokens: int
-    finish_reason: _Finish = _Finish(type="")
-    output_token_logprobs: list[tuple[float, int] | tuple[float, int, str | None]] | None = None
-
-
-class _Generated(BaseModel):
-    meta_info: _Meta
-
-
-class SGLang:
-    """SGLang's native endpoint, with the interface of `VLLM`.
-
-    It takes our prompt tokens, and replaces image tokens by its own. Its seed is that of a request and not of
-    a sample, so that each sample needs a request.
-    """
-
-    path = "/generate"
-    load = "/load_lora_adapter"
-    unload = "/unload_lora_adapter"
-
-    def bodies(self, ask: Ask) -> list[dict[str, Any]]:
-        sampling = {
-            "max_new_tokens": ask.sampling.max_response_tokens,
-            # The end token is part of a response and of its log-probabilities.
-            "skip_special_tokens": False,
-            "no_stop_trim": True,
-            "temperature": ask.sampling.temperature,
-            **_common(ask.eos, ask.banned),
-        }
-        body = {"input_ids": list(ask.prompt_tokens), "lora_path": ask.policy, "return_logprob": True}
-        body |= {"image_data": list(ask.images)} if ask.images else {}
-        seeds = (
-            {} if ask.seed is None else {"sampling_seed": stable_hash(ask.seed, number)}
-            for number in range(ask.sampling.num_samples)
+    answer = _ChatAnswer.model_validate_json(data)
+    return [
+        Answer(
+            prompt_tokens=answer.usage.prompt_tokens,
+            prompt_ids=answer.prompt_token_ids,
+            tokens=choice.token_ids,
+            log_probs=choice.logprobs and choice.logprobs.log_probs,
+            finish_reason=choice.finish_reason or "",
+            matched=choice.stop_reason,
         )
-        return [body | {"sampling_params": sampling | seed} for seed in seeds]
-
-    def read(self, data: bytes) -> list[Answer]:
-        meta = _Generated.model_validate_json(data).meta_info
-        pairs = meta.output_token_logprobs
-        return [
-            Answer(
-                prompt_tokens=meta.prompt_tokens,
-                prompt_ids=None,
-                tokens=None if pairs is None else [pair[1] for pair in pairs],
-                log_probs=None if pairs is None else [pair[0] for pair in pairs],
-                finish_reason=meta.finish_reason.type,
-                matched=meta.finish_reason.matched,
-            )
-        ]
-
-
-PROTOCOLS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang}
+        for choice in sorted(answer.choices, key=lambda choice: choice.index)
+    ]
 
 
 def chat_fields(eos: int, banned: Sequence[int]) -> dict[str, Any]:
-    """Makes the fields of a chat request with which replies are drawn freely and come with their tokens."""
-    return {
-        "logprobs": True,
-        "return_token_ids": True,
-        # Without it the end tokens of the model's generation config would end a response, too.
-        "ignore_eos": True,
-        **_common(eos, banned),
-    }
-
-
-def _common(eos: int, banned: Sequence[int]) -> dict[str, Any]:
-    """Makes the sampling parameters that have the same names in both protocols.
+    """Makes the fields of a chat request with which replies are drawn freely and come with their tokens.
 
     All are written out: servers take missing ones from the model's generation config, and Qwen3-VL's limits
     sampling to a nucleus.
     """
     return {
+        "logprobs": True,
+        "return_token_ids": True,
+        # Without it the end tokens of the model's generation config would end a response, too.
+        "ignore_eos": True,
         "top_p": 1.0,
         "top_k": -1,
         "min_p": 0.0,
@@ -275,7 +197,7 @@ def check_answer(answer: Answer, ask: Ask, vocab_size: int) -> Sample:
     _check_prompt(answer, ask.prompt_tokens)
     tokens, log_probs = answer.tokens, answer.log_probs
     if tokens is None:
-        raise BadAnswerError("the answer has no token ids; serve with vLLM 0.10.2 or newer, or SGLang")
+        raise BadAnswerError("the answer has no token ids; serve with vLLM 0.10.2 or newer")
     if log_probs is None:
         raise BadAnswerError("the answer has no log-probabilities; let the server return them")
     if answer.finish_reason == "stop" and len(log_probs) == len(tokens) + 1 and ask.eos not in tokens:
