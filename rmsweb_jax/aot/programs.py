@@ -258,8 +258,8 @@ def sampler_programs(
     feature = run.rows((shards, merged, config.text.hidden_size), dtype)
     vision = Vision(feature, (feature,) * config.num_deepstack) if images else None
     chunk_cache = jax.eval_shape(
-        functools.partial(prefill, scored=False, **common), weights, adapters, slots, chunk, vision
-    )[0]
+        functools.partial(prefill, **common), weights, adapters, slots, chunk, vision
+    )
     chunk_cache = on_mesh(chunk_cache, tree_shardings(chunk_cache, CHUNK_SPECS, mesh))
     count = sizes.lanes
     banned, number = (
@@ -281,7 +281,7 @@ def sampler_programs(
         ),
         Program(
             f"rl prefill, {shards} x {length:,} of {prompt:,}",
-            lambda: prefill.lower(weights, adapters, slots, chunk, vision, scored=False, **common),
+            lambda: prefill.lower(weights, adapters, slots, chunk, vision, **common),
             {"sampling weights": weights, "adapters": adapters, "cache": slots, "batch": (chunk, vision)},
             prefilled,
             prefilled,

@@ -20,17 +20,13 @@ class Restrictions(NamedTuple):
     """How each row restricts its draws, see `requests.Sampling`.
 
     Attributes:
-      seen: bits of the tokens of the row's prompt, 32 a word, lowest first, for the repetition penalty.
-      allowed: bits of the tokens that may be drawn, in the same form.
+      allowed: bits of the tokens that may be drawn, 32 a word, lowest first.
     """
 
     top_p: Float32[Array, " rows"]
     top_k: Int32[Array, " rows"]
-    min_p: Float32[Array, " rows"]
     presence_penalty: Float32[Array, " rows"]
     frequency_penalty: Float32[Array, " rows"]
-    repetition_penalty: Float32[Array, " rows"]
-    seen: Int32[Array, "rows words"]
     allowed: Int32[Array, "rows words"]
 
 
@@ -81,20 +77,15 @@ def first_true(mask: Bool[jax.Array, "rows columns"]) -> Int32[jax.Array, " rows
 def penalize(
     logits: Float32[jax.Array, "rows vocab"], limits: Restrictions, counts: Int32[jax.Array, "rows vocab"]
 ) -> Float32[jax.Array, "rows vocab"]:
-    """Lowers the logits of tokens that were drawn, or are in the prompt (OpenAI's penalties, and CTRL's)."""
-    drawn = counts > 0
-    seen = drawn | unpack_bits(jnp.asarray(limits.seen), logits.shape[1])
-    repetition = jnp.asarray(limits.repetition_penalty)[:, None]
-    repeated = jnp.where(logits > 0, logits / repetition, logits * repetition)
-    logits = jnp.where(seen, repeated, logits)
+    """Lowers the logits of tokens that were drawn, by OpenAI's penalties."""
     logits = logits - jnp.asarray(limits.frequency_penalty)[:, None] * counts
-    return logits - jnp.asarray(limits.presence_penalty)[:, None] * drawn
+    return logits - jnp.asarray(limits.presence_penalty)[:, None] * (counts > 0)
 
 
 def restrict(
     logits: Float32[jax.Array, "rows vocab"], limits: Restrictions
 ) -> Float32[jax.Array, "rows vocab"]:
-    """Bans the tokens outside of the constraint, and of top_k, top_p and min_p at the logits' temperature."""
+    """Bans the tokens outside of the constraint, and of top_k and top_p at the logits' temperature."""
     logits = jnp.where(unpack_bits(jnp.asarray(limits.allowed), logits.shape[1]), logits, BANNED)
     # Probabilities over that of the most likely token.
     probs = jnp.exp(logits - logits.max(-1, keepdims=True))
@@ -115,8 +106,7 @@ def restrict(
     least = jax.lax.fori_loop(0, 31, add_bit, jnp.zeros(len(bits), jnp.int32))
     # The most likely token is always kept.
     kept = bits >= jnp.minimum(least, bits.max(-1))[:, None]
-    min_p = jnp.minimum(jnp.asarray(limits.min_p), 1)[:, None]
-    return jnp.where(kept & (probs >= min_p), logits, BANNED)
+    return jnp.where(kept, logits, BANNED)
 
 
 def unpack_bits(words: Int32[jax.Array, "rows words"], count: int) -> Bool[jax.Array, "rows bits"]:

@@ -23,13 +23,12 @@ from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding import programs
 from rmsweb_jax.decoding.draw import Restrictions
 from rmsweb_jax.decoding.forward import Chunk, Vision
-from rmsweb_jax.decoding.programs import Emitted, LaneTable, PromptLogProbs
+from rmsweb_jax.decoding.programs import Emitted, LaneTable
 from rmsweb_jax.decoding.quantized import CACHE_DTYPES
 from rmsweb_jax.decoding.requests import (
     Collector,
     Constraint,
     Drawn,
-    PromptScores,
     Request,
     Responses,
     Sampling,
@@ -47,7 +46,7 @@ from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard
 # have ended before the server reports them: the first one at once where few run.
 _FREE_SHARE, _ENDED_SHARE = 16, 8
 # Settings of a request that are columns of the lanes' restrictions.
-_NUMBERS = ("top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+_NUMBERS = ("top_p", "top_k", "presence_penalty", "frequency_penalty")
 
 
 @dataclasses.dataclass(eq=False)
@@ -78,7 +77,6 @@ class _Prompt:
     positions: Int32[np.ndarray, "3 tokens"] | None = None
     image_index: Int32[np.ndarray, " tokens"] | None = None
     example: Example | None = None
-    scores: list[tuple[float, TopTokens]] = dataclasses.field(default_factory=list)
 
     @property
     def left(self) -> int:
@@ -132,8 +130,8 @@ class Engine:
       layout: where weights lie; chosen by their size by default.
       cache_dtype: one of `CACHE_DTYPES`.
       adapters, adapter_rank: slots for adapters, and their largest rank.
-      serving: compile the programs of restricted draws and of prompt log-probabilities, and let prefill and
-        decoding take turns, so that a long prompt does not hold up others. False fills lanes first.
+      serving: compile the program of restricted draws, and let prefill and decoding take turns, so that a
+        long prompt does not hold up others. False fills lanes first.
 
     Raises:
       UserError: the mesh does not divide the sizes, or a device's memory does not hold them.
@@ -197,7 +195,7 @@ class Engine:
         self._table = empty_table(sizes)
         self._limits = _empty_limits(sizes, self.config.text.vocab_size)
         self._on_device: LaneTable | None = None
-        self._reports: list[Drawn | PromptScores] = []
+        self._reports: list[Drawn] = []
 
     @classmethod
     def for_policy(
@@ -329,7 +327,7 @@ class Engine:
 
     # --- running
 
-    def advance(self) -> list[Drawn | PromptScores]:
+    def advance(self) -> list[Drawn]:
         """Prefills and decodes a few steps, and reports what was drawn.
 
         Raises:
@@ -359,14 +357,13 @@ class Engine:
         """
         kinds = (False, True) if self.serving else (False,)
 
-        def chunk(size: int, scored: bool) -> None:
-            images = self._show_images([], 0)
-            self._run_chunk(empty_chunk(self._shards, size), images, scored)
+        def chunk(size: int) -> None:
+            self._run_chunk(empty_chunk(self._shards, size), self._show_images([], 0))
 
         def decode(restricted: bool) -> None:
             jax.block_until_ready(self._run_decode(self.sizes.steps, 1, restricted).done)
 
-        calls = [functools.partial(chunk, size, scored) for size in self.sizes.chunks for scored in kinds]
+        calls = [functools.partial(chunk, size) for size in self.sizes.chunks]
         calls += [functools.partial(decode, restricted) for restricted in kinds]
         with _one_line_if_full(self.sizes):
             for done, call in enumerate(calls, 1):
@@ -374,7 +371,7 @@ class Engine:
                 report(done, len(calls))
             # On a mesh, results describe their layout otherwise than new arrays do, and the first program of
             # each kind was compiled for new ones.
-            chunk(self.sizes.chunks[0], kinds[0])
+            chunk(self.sizes.chunks[0])
             decode(kinds[0])
         if self._adapters:
             # Copied, since a whole slice is the array itself, which is donated.
@@ -459,23 +456,19 @@ class Engine:
         for prompt in taking:
             if prompt.shard in self._held:
                 _fill_chunk(chunk, prompt)
-        scored = any(prompt.request.sampling.prompt_log_probs for prompt in taking)
-        out = self._run_chunk(chunk, self._show_images(taking, size), scored)
+        self._run_chunk(chunk, self._show_images(taking, size))
         self.use.chunks += 1
         for prompt in taking:
-            count = min(size, prompt.left)
-            if out is not None and prompt.request.sampling.prompt_log_probs:
-                self._score(prompt, out, count)
-            prompt.read += count
+            prompt.read += min(size, prompt.left)
             prompt.turn = self.use.chunks
             if prompt.ready:
                 prompt.version = self.versions[prompt.request.adapter]
                 self._prefilling[prompt.shard].remove(prompt)
-                prompt.positions = prompt.image_index = prompt.example = None
+                prompt.tokens = prompt.positions = prompt.image_index = prompt.example = None
 
-    def _run_chunk(self, chunk: Chunk, images: Vision | None, scored: bool) -> PromptLogProbs | None:
+    def _run_chunk(self, chunk: Chunk, images: Vision | None) -> None:
         placed = Chunk(*self._put(tuple(chunk)))
-        cache, out = programs.prefill(
+        cache = programs.prefill(
             self._weights,
             self._adapters,
             self._slots,
@@ -484,10 +477,8 @@ class Engine:
             config=self.config.text,
             cache_dtype=self._cache_dtype,
             layout=self.layout,
-            scored=scored,
         )
         self._slots = programs.store(self._slots, placed, cache, layout=self.layout)
-        return out
 
     def _encode_prompt(self, prompt: _Prompt) -> None:
         """Encodes a prompt; one that cannot be encoded ends with an error."""
@@ -557,22 +548,6 @@ class Engine:
         placed = jax.tree.map(jax.numpy.asarray, inputs) if mesh is None else shard_batch(inputs, mesh)
         return programs.encode_images(graphdef, state, placed, layout=self.layout, shards=self._shards)
 
-    def _score(self, prompt: _Prompt, out: PromptLogProbs, count: int) -> None:
-        log_probs, tokens, values = (
-            np.asarray(part)[prompt.shard] for part in (out.log_probs, out.top.tokens, out.top.log_probs)
-        )
-        wanted = prompt.request.sampling.top_log_probs
-        last = min(count, prompt.left - 1)
-        prompt.scores += [
-            (float(log_probs[place]), _top_tokens(tokens[place], values[place], wanted))
-            for place in range(last)
-        ]
-        if count == prompt.left:
-            top = tuple(one for _, one in prompt.scores) if wanted else ()
-            self._reports.append(
-                PromptScores(prompt.request, tuple(value for value, _ in prompt.scores), top)
-            )
-
     # --- lanes
 
     def _lanes_of(self, shard: int) -> range:
@@ -617,10 +592,6 @@ class Engine:
         limits = self._limits
         for name in _NUMBERS:
             getattr(limits, name)[lane] = getattr(sampling, name)
-        limits.seen[lane] = 0
-        if sampling.repetition_penalty != 1 and prompt.tokens is not None:
-            bits = np.uint32(1) << (prompt.tokens % 32).astype(np.uint32)
-            np.bitwise_or.at(np.asarray(limits.seen)[lane].view(np.uint32), prompt.tokens // 32, bits)
         limits.allowed[lane] = -1
         if sampling.ignore_eos:
             word, bit = divmod(int(self._eos), 32)
@@ -771,7 +742,7 @@ def _one_line_if_full(sizes: EngineSizes) -> Iterator[None]:
 
 
 def _restricted(sampling: Sampling) -> bool:
-    names, default = (*_NUMBERS, "top_log_probs", "prompt_log_probs", "ignore_eos"), Sampling()
+    names, default = (*_NUMBERS, "top_log_probs", "ignore_eos"), Sampling()
     return any(getattr(sampling, name) != getattr(default, name) for name in names)
 
 
@@ -795,7 +766,6 @@ def _empty_limits(sizes: EngineSizes, vocab: int) -> Restrictions:
     kinds = {name: np.int32 if name == "top_k" else np.float32 for name in _NUMBERS}
     return Restrictions(
         **{name: np.full(lanes, getattr(default, name), kind) for name, kind in kinds.items()},
-        seen=np.zeros((lanes, words), np.int32),
         allowed=np.full((lanes, words), -1, np.int32),
     )
 
@@ -808,7 +778,6 @@ def empty_chunk(shards: int, size: int) -> Chunk:
         positions=np.zeros((shards, 3, size), np.int32),
         image_index=np.full((shards, size), -1, np.int32),
         slot=np.full(shards, -1, np.int32),
-        targets=np.zeros((shards, size), np.int32),
     )
 
 
@@ -821,8 +790,6 @@ def _fill_chunk(chunk: Chunk, prompt: _Prompt) -> None:
     chunk.tokens[shard, :count] = prompt.tokens[part]
     chunk.positions[shard, :, :count] = prompt.positions[:, part]
     chunk.image_index[shard, :count] = prompt.image_index[part]
-    following = prompt.tokens[part.start + 1 : part.stop + 1]
-    chunk.targets[shard, : len(following)] = following
     chunk.slot[shard], chunk.start[shard], chunk.count[shard] = prompt.slot, prompt.read, count
     chunk.next_position[shard] = int(prompt.positions.max()) + 1
     chunk.adapter[shard] = prompt.request.adapter

@@ -76,7 +76,6 @@ class Chunk(NamedTuple):
       count: tokens of the chunk; those after it are padding.
       next_position: rotary position of the first response token.
       adapter: slot of the adapters, from 1; 0 is none.
-      targets: the token after each token, for the log-probabilities of prompts.
     """
 
     tokens: Int32[Array, "shards chunk"]
@@ -87,7 +86,6 @@ class Chunk(NamedTuple):
     count: Int32[Array, " shards"]
     next_position: Int32[Array, " shards"]
     adapter: Int32[Array, " shards"]
-    targets: Int32[Array, "shards chunk"]
 
 
 class ChunkCache(NamedTuple):
@@ -303,12 +301,8 @@ def prefill_chunk(
     *,
     cache_dtype: str,
     layout: Layout,
-) -> tuple[ChunkCache, Float[jax.Array, "shards chunk hidden"]]:
-    """Feeds the next tokens of one prompt a shard to the decoder.
-
-    Returns:
-      What `store_chunk` writes to the slots, and hidden states after the final norm.
-    """
+) -> ChunkCache:
+    """Feeds the next tokens of one prompt a shard to the decoder; returns what `store_chunk` writes."""
     shards, length = chunk.tokens.shape
     attention, mesh = layout.attention, layout.mesh
     size = config.head_dim
@@ -392,10 +386,9 @@ def prefill_chunk(
         # DeepStack: the vision features of the n-th tapped block are added after the n-th layer.
         if vision is not None and number < len(vision.deepstack):
             x = x + jnp.where(is_image, placed(vision.deepstack[number]).astype(x.dtype), 0)
-    hidden = rms_norm(x, weights.norm, config.rms_norm_eps).reshape(shards, length, -1)
-    last = jnp.take_along_axis(hidden, jnp.maximum(jnp.asarray(chunk.count) - 1, 0)[:, None, None], axis=1)
-
-    return ChunkCache(tuple(all_keys), tuple(all_values), last[:, 0]), hidden
+    ends = jnp.maximum(jnp.asarray(chunk.count) - 1, 0)[:, None, None]
+    last = jnp.take_along_axis(x.reshape(shards, length, -1), ends, axis=1)[:, 0]
+    return ChunkCache(tuple(all_keys), tuple(all_values), rms_norm(last, weights.norm, config.rms_norm_eps))
 
 
 def store_chunk(slots: PromptSlots, chunk: Chunk, cache: ChunkCache, *, layout: Layout) -> PromptSlots:

@@ -186,14 +186,7 @@ def allocate(
     return constrain_tree((slots, lanes), (SLOT_SPECS, LANE_SPECS), layout.mesh)
 
 
-class PromptLogProbs(NamedTuple):
-    """Log-probabilities of the tokens after those of a chunk."""
-
-    log_probs: Float32[jax.Array, "shards chunk"]
-    top: TopLogProbs
-
-
-@functools.partial(jax.jit, static_argnames=("config", "cache_dtype", "layout", "scored"))
+@functools.partial(jax.jit, static_argnames=("config", "cache_dtype", "layout"))
 def prefill(
     weights: DecodeWeights,
     adapters: tuple[LayerAdapters, ...],
@@ -204,22 +197,11 @@ def prefill(
     config: TextConfig,
     cache_dtype: str,
     layout: Layout,
-    scored: bool,
-) -> tuple[ChunkCache, PromptLogProbs | None]:
-    """Computes the next chunk of one prompt a shard, see `prefill_chunk`.
-
-    Args:
-      scored: return log-probabilities of the prompt's tokens.
-    """
-    cache, hidden = prefill_chunk(
+) -> ChunkCache:
+    """Compiles `prefill_chunk`."""
+    return prefill_chunk(
         weights, adapters, config, chunk, vision, slots, cache_dtype=cache_dtype, layout=layout
     )
-    if not scored:
-        return cache, None
-    log_probs = jax.nn.log_softmax(_logits(hidden, weights, layout), axis=-1)
-    picked = jnp.take_along_axis(log_probs, jnp.asarray(chunk.targets)[..., None], axis=-1)[..., 0]
-    out = PromptLogProbs(picked, _top(log_probs))
-    return cache, constrain_tree(out, P(), layout.mesh)
 
 
 @functools.partial(jax.jit, donate_argnums=0, static_argnames="layout")
@@ -231,12 +213,11 @@ def store(slots: PromptSlots, chunk: Chunk, cache: ChunkCache, *, layout: Layout
 def _logits(hidden: jax.Array, weights: DecodeWeights, layout: Layout) -> jax.Array:
     """Computes logits [rows, vocab] in float32, of which each device has whole rows."""
     # Shard the vocabulary, not the hidden axis: the latter would all-reduce full [rows, vocab] logits.
-    lead = [None] * (hidden.ndim - 2)
-    hidden = constrain(hidden, layout.mesh, layout.rows, *lead, None)
+    hidden = constrain(hidden, layout.mesh, layout.rows, None)
     # In float32: bfloat16 logits between 16 and 32 would be multiples of 1/8, and log-probabilities as
     # coarse.
     logits = jnp.matmul(hidden, weights.head, preferred_element_type=jnp.float32)
-    return constrain(logits, layout.mesh, layout.rows, *lead, layout.outputs(weights.head.shape[1]))
+    return constrain(logits, layout.mesh, layout.rows, layout.outputs(weights.head.shape[1]))
 
 
 def _no_top(*places: int, size: int = 0) -> TopLogProbs:

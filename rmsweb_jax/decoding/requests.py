@@ -21,11 +21,9 @@ class Sampling:
       num_samples: responses to the prompt; any number, lanes take them as they become free.
       max_response_tokens: a response is cut there and has no end token.
       temperature: 0 selects greedy decoding.
-      top_p, top_k, min_p: restrict each draw to likely tokens; 1, 0 and 0 switch them off.
+      top_p, top_k: restrict each draw to likely tokens; 1 and 0 switch them off.
       presence_penalty, frequency_penalty: subtracted from logits of tokens of the response so far.
-      repetition_penalty: divides (or multiplies negative) logits of tokens of prompt and response.
       top_log_probs: number of most likely tokens that are reported with each token.
-      prompt_log_probs: report the log-probability of each prompt token after the first.
       ignore_eos: never draw the end token, so that each response has `max_response_tokens` (load tests).
     """
 
@@ -34,12 +32,9 @@ class Sampling:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
-    min_p: float = 0.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
     top_log_probs: int = 0
-    prompt_log_probs: bool = False
     ignore_eos: bool = False
 
 
@@ -110,15 +105,6 @@ class Drawn:
 
 
 @dataclasses.dataclass(frozen=True)
-class PromptScores:
-    """Log-probabilities of a prompt's tokens after the first, reported once when its prefill is complete."""
-
-    request: Request
-    log_probs: tuple[float, ...]
-    top: tuple[TopTokens, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
 class Responses:
     """All responses to one prompt.
 
@@ -142,7 +128,7 @@ class Collector:
     def __init__(self) -> None:
         self._parts: dict[Request, dict[int, list[Drawn]]] = {}
 
-    def take(self, reports: Iterable[Drawn | PromptScores]) -> list[tuple[Request, Responses]]:
+    def take(self, reports: Iterable[Drawn]) -> list[tuple[Request, Responses]]:
         """Adds reports; returns the requests that are complete, in order of completion.
 
         Raises:
@@ -150,8 +136,6 @@ class Collector:
         """
         complete = []
         for report in reports:
-            if isinstance(report, PromptScores):
-                continue
             if report.finish == "error":
                 name = report.request.prompt.sample_id
                 raise UserError(f"{name}: {report.error.removeprefix(f'{name}: ')}")

@@ -1,1 +1,1 @@
-"""Serves a policy by the OpenAI API: chat and text completions."""
+"""Serves a policy by the OpenAI API: chat completions."""

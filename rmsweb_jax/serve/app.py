@@ -1,4 +1,4 @@
-"""The HTTP API: chat and text completions, models, adapters, health and metrics.
+"""The HTTP API: chat completions, models, adapters, health and metrics.
 
 A request becomes a `Generation`, whose engine request is drawn in the engine's thread; what is drawn comes
 back through a queue of the event loop, and the generation makes the answer.
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,15 @@ from starlette.routing import Route
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Request as EngineRequest
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, Processor
+from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.schema import TextPart
 from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import Report, ServingEngine
-from rmsweb_jax.serve.grammar import Grammar, Grammars
+from rmsweb_jax.serve.grammar import Grammars
 from rmsweb_jax.serve.http import AuthMiddleware, read_json
 from rmsweb_jax.serve.protocol import (
     ApiError,
     ChatRequest,
-    CompletionRequest,
-    GenerationRequest,
     LoadAdapterRequest,
     UnloadAdapterRequest,
     parse_body,
@@ -60,7 +58,6 @@ def make_app(
     handlers = _Handlers(engine, processor, settings, schema)
     routes = [
         Route("/v1/chat/completions", handlers.chat, methods=["POST"]),
-        Route("/v1/completions", handlers.complete, methods=["POST"]),
         Route("/v1/models", handlers.models),
         Route("/v1/models/{name:path}", handlers.model),
         Route("/health", handlers.health),
@@ -109,17 +106,21 @@ class _Handlers:
 
     # --- replies
 
-    async def chat(self, request: Request) -> Response:
-        return await self._respond(request, self._chat)
+    def _generation(self, body: bytes) -> Generation:
+        """Reads a request; everything that a client can cause is refused here.
 
-    async def complete(self, request: Request) -> Response:
-        return await self._respond(request, self._complete)
-
-    def _chat(self, body: bytes) -> Generation:
+        Raises:
+          ApiError: the request is wrong, or exceeds the engine's sizes.
+        """
         asked = parse_body(ChatRequest, body)
         messages, images = to_messages(asked, self._settings.max_images)
         parts = (part for message in messages for part in message.content)
-        self._check_text(sum(len(part.text) for part in parts if isinstance(part, TextPart)), "messages")
+        size = sum(len(part.text) for part in parts if isinstance(part, TextPart))
+        width = self._engine.engine.sizes.prompt_width
+        # Before it is tokenized, which takes memory many times its size.
+        if size > width * self._processor.longest_token:
+            text = f"messages: {size:,} characters do not fit the limit of {width:,} tokens"
+            raise ApiError(text, "messages")
         schema = None if asked.response_format is None else asked.response_format.as_schema()
         if forced := asked.forced:
             grammar = self._grammars.compile(None, forced)
@@ -131,34 +132,6 @@ class _Handlers:
             prompt = self._processor.encode_prompt(messages, images.__getitem__)
         except UserError as error:
             raise ApiError(f"messages: {error}", "messages") from None
-        return self._generation(asked, prompt, grammar, "messages")
-
-    def _complete(self, body: bytes) -> Generation:
-        asked = parse_body(CompletionRequest, body)
-        config, tokens = self._processor.config, asked.prompt
-        if isinstance(tokens, str):
-            self._check_text(len(tokens), "prompt")
-            tokens = self._processor.encode_text(tokens)
-        if any(token >= config.text.vocab_size for token in tokens):
-            raise ApiError(f"prompt: a token is not in the vocabulary of {config.text.vocab_size}", "prompt")
-        if config.image_token_id in tokens:
-            raise ApiError("prompt: image tokens need images; use chat completions", "prompt")
-        return self._generation(asked, EncodedPrompt(np.asarray(tokens, np.int32), (), ()), None, "prompt")
-
-    def _check_text(self, size: int, param: str) -> None:
-        """Refuses a text that cannot fit, before it is tokenized: that takes memory many times its size."""
-        width = self._engine.engine.sizes.prompt_width
-        if size > width * self._processor.longest_token:
-            raise ApiError(f"{param}: {size:,} characters do not fit the limit of {width:,} tokens", param)
-
-    def _generation(
-        self, asked: GenerationRequest, prompt: EncodedPrompt, grammar: Grammar | None, param: str
-    ) -> Generation:
-        """Checks a request; everything that a client can cause is refused here.
-
-        Raises:
-          ApiError: the request exceeds the engine's sizes.
-        """
         limit = self._settings.max_new_tokens
         asked.check(self._processor.end_id, self._processor.banned_ids, limit)
         sampling, length = asked.sampling(limit), len(prompt.tokens)
@@ -167,7 +140,7 @@ class _Handlers:
         try:
             self._engine.engine.check(length, sampling)
         except UserError as error:
-            raise ApiError(f"{param}: {error}", param) from None
+            raise ApiError(f"messages: {error}", "messages") from None
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
         example = Example("", prompt.tokens, length, np.zeros(0, bool), prompt.patches, prompt.grids)
         # Random keys are folded from 32-bit numbers, so a 64-bit seed is passed in two halves.
@@ -175,10 +148,10 @@ class _Handlers:
         request = EngineRequest(example, sampling, *halves, constrain=grammar)
         return Generation(asked, asked.model or self._settings.names[0], request, self._processor)
 
-    async def _respond(self, request: Request, make: Callable[[bytes], Generation]) -> Response:
+    async def chat(self, request: Request) -> Response:
         body = await read_json(request, self._settings)
         # Parsing, resizing images and compiling a schema would block the event loop.
-        generation = await asyncio.to_thread(make, body)
+        generation = await asyncio.to_thread(self._generation, body)
         loop, reports = asyncio.get_running_loop(), asyncio.Queue[Report | None]()
 
         def on_report(report: Report) -> None:
@@ -292,7 +265,7 @@ async def _events(changes: AsyncIterator[int], generation: Generation) -> AsyncI
         async for index in changes:
             if (body := generation.chunk(index)) is not None:
                 yield event(body)
-        for body in generation.last_chunks():
+        if (body := generation.last_chunk()) is not None:
             yield event(body)
     except ApiError as error:
         yield event(error.body)

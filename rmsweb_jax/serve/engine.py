@@ -14,7 +14,7 @@ from pathlib import Path
 from flax import nnx
 
 from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Drawn, PromptScores, Request
+from rmsweb_jax.decoding.requests import Drawn, Request
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -22,7 +22,7 @@ from rmsweb_jax.qwen3_vl.peft import load_adapters
 from rmsweb_jax.serve.metrics import ServerMetrics
 from rmsweb_jax.serve.protocol import ApiError
 
-Report = Drawn | PromptScores | ApiError
+Report = Drawn | ApiError
 
 
 @dataclasses.dataclass
@@ -198,18 +198,17 @@ class ServingEngine:
             for pending in all_pending:
                 pending.on_report(_stopped())
 
-    def _hand_out(self, report: Drawn | PromptScores) -> None:
+    def _hand_out(self, report: Drawn) -> None:
         with self._changed:
             pending = self._pending.get(report.request)
             if pending is None:  # Cancelled meanwhile.
                 return
-            if isinstance(report, Drawn):
-                if not pending.begun:
-                    pending.begun = True
-                    self.metrics.prompt_tokens.inc(report.request.prompt.prompt_length)
-                    self.metrics.queued.observe(time.perf_counter() - pending.submitted)
-                if report.finish is not None:
-                    self._end(report.request, pending, report.sample)
+            if not pending.begun:
+                pending.begun = True
+                self.metrics.prompt_tokens.inc(report.request.prompt.prompt_length)
+                self.metrics.queued.observe(time.perf_counter() - pending.submitted)
+            if report.finish is not None:
+                self._end(report.request, pending, report.sample)
         pending.on_report(report)
 
     def _end(self, request: Request, pending: _Pending, sample: int) -> None:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.records.schema import ImagePart, Message, Part, TextPart
@@ -25,7 +25,7 @@ MAX_TOP = 20
 END = "<|im_end|>"
 _MOST_FIELDS = 200
 # Fields that the engine's settings have under the same names, with the API's defaults.
-_SAMPLING = ["temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"]
+_SAMPLING = ["temperature", "top_p", "presence_penalty", "frequency_penalty"]
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error"}
 # Fields of requests that cannot change a reply here.
 IGNORED = (
@@ -181,45 +181,53 @@ class ResponseFormat(_Strict):
 
 class _StreamOptions(_Strict):
     include_usage: bool = False
-    continuous_usage_stats: bool = False
     include_obfuscation: bool | None = None
 
 
-class GenerationRequest(_Strict):
-    """What chat and text completions have in common, with vLLM's additions.
+class ChatRequest(_Strict):
+    """Body of POST /v1/chat/completions, with vLLM's additions.
 
     Attributes:
       stop: texts that end a reply, as `<|im_end|>` always does; the reply ends before them.
       return_token_ids: return the tokens of the prompt, images expanded, and of the replies.
-      return_tokens_as_token_ids: write the tokens of log-probabilities as "token_id:NUMBER".
-      prompt_logprobs: return the log-probability of each prompt token, and of so many likely ones.
+      logprobs: return the log-probability of every token, under the model at this temperature.
       logit_bias: -100, for tokens that are always banned.
       ignore_eos: never draw the end token, unless `stop_token_ids` names it.
+      parallel_tool_calls: False keeps the first call of a reply.
     """
 
+    messages: _List[ChatMessage] = Field(min_length=1)
     model: str | None = None
     temperature: float | None = Field(default=None, ge=0.0, le=5.0, allow_inf_nan=False)
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
     top_k: int | None = Field(default=None, ge=-1)
-    min_p: float | None = Field(default=None, ge=0.0, le=1.0)
     presence_penalty: float | None = Field(default=None, ge=-2.0, le=2.0)
     frequency_penalty: float | None = Field(default=None, ge=-2.0, le=2.0)
-    repetition_penalty: float | None = Field(default=None, gt=0.0, le=10.0)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     stop: str | _List[str] | None = None
+    response_format: ResponseFormat | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
+    tools: _List[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     return_token_ids: bool | None = None
-    return_tokens_as_token_ids: bool | None = None
-    prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
     stop_token_ids: _List[int] | None = None
     ignore_eos: bool | None = None
     logit_bias: dict[int, Annotated[float, Field(ge=-100, le=-100)]] | None = Field(
         default=None, max_length=1000
     )
-    # Fields of which only the value that changes nothing is served.
+    # Fields of which only the value that changes nothing is served: clients of vLLM write them out, since its
+    # defaults are those of the model's folder.
+    min_p: float | None = Field(default=None, ge=0.0, le=0.0)
+    repetition_penalty: float | None = Field(default=None, ge=1.0, le=1.0)
+    modalities: _List[Literal["text"]] | None = None
+    add_generation_prompt: Literal[True] | None = None
     include_stop_str_in_output: Literal[False] | None = None
     skip_special_tokens: Literal[False] | None = None
 
@@ -230,6 +238,12 @@ class GenerationRequest(_Strict):
             return values
         return {name: value for name, value in values.items() if name not in IGNORED}
 
+    @model_validator(mode="after")
+    def _consistent(self) -> ChatRequest:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs=true")
+        return self
+
     @property
     def stop_texts(self) -> tuple[str, ...]:
         """Stop texts of the request, without the end token, which always ends a reply."""
@@ -239,18 +253,13 @@ class GenerationRequest(_Strict):
     @property
     def token_limit(self) -> int | None:
         """Smaller value of the two names for this limit; None if neither is given."""
-        limits = (self.max_tokens, getattr(self, "max_completion_tokens", None))
+        limits = (self.max_tokens, self.max_completion_tokens)
         return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def num_top(self) -> int | None:
         """Likely tokens that are reported with each token's log-probability; None reports neither."""
-        raise NotImplementedError
-
-    @property
-    def scores_echo(self) -> bool:
-        """True if each reply begins with the prompt, and has its log-probabilities."""
-        return bool(getattr(self, "echo", None)) and self.num_top is not None
+        return self.top_logprobs or 0 if self.logprobs else None
 
     def sampling(self, most: int) -> Sampling:
         """Makes the settings of the engine.
@@ -264,8 +273,7 @@ class GenerationRequest(_Strict):
             max_response_tokens=self.token_limit or most,
             top_k=max(self.top_k or 0, 0),
             **given,
-            top_log_probs=max(self.num_top or 0, self.prompt_logprobs or 0),
-            prompt_log_probs=self.prompt_logprobs is not None or self.scores_echo,
+            top_log_probs=self.num_top or 0,
             ignore_eos=bool(self.ignore_eos and not self.stop_token_ids),
         )
 
@@ -298,36 +306,6 @@ class GenerationRequest(_Strict):
                 "logit_bias",
             )
 
-
-class ChatRequest(GenerationRequest):
-    """Body of POST /v1/chat/completions.
-
-    Attributes:
-      logprobs: return the log-probability of every token, under the model at this temperature.
-      parallel_tool_calls: False keeps the first call of a reply.
-    """
-
-    messages: _List[ChatMessage] = Field(min_length=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
-    response_format: ResponseFormat | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
-    tools: _List[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    modalities: _List[Literal["text"]] | None = None
-    add_generation_prompt: Literal[True] | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> ChatRequest:
-        if self.top_logprobs and not self.logprobs:
-            raise ValueError("top_logprobs needs logprobs=true")
-        return self
-
-    @property
-    def num_top(self) -> int | None:
-        return self.top_logprobs or 0 if self.logprobs else None
-
     @property
     def offered(self) -> list[Tool]:
         """Tools that the prompt shows."""
@@ -348,34 +326,6 @@ class ChatRequest(GenerationRequest):
             missing = "there are no tools" if name is None else f"there is no tool {name!r}"
             raise ApiError(f"tool_choice: {missing}", "tool_choice")
         return found
-
-
-def _only_prompt(prompt: Any) -> Any:
-    if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)):
-        return prompt
-    if len(prompt) > 1:
-        raise ValueError(f"{len(prompt)} prompts: send each in a request of its own")
-    return prompt[0]
-
-
-class CompletionRequest(GenerationRequest):
-    """Body of POST /v1/completions.
-
-    Attributes:
-      prompt: a text, or tokens; or a list of one of these.
-      echo: begin each reply with the prompt.
-      logprobs: number of likely tokens that are returned with each token; 0 returns the token's own.
-    """
-
-    prompt: Annotated[str | _List[Annotated[int, Field(ge=0)]], BeforeValidator(_only_prompt)]
-    echo: bool | None = None
-    logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
-    suffix: None = None
-    best_of: Literal[1] | None = None
-
-    @property
-    def num_top(self) -> int | None:
-        return self.logprobs
 
 
 class LoadAdapterRequest(_Strict):

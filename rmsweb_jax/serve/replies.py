@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import time
 import uuid
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rmsweb_jax.decoding.requests import Drawn, PromptScores, Request, TopTokens
+from rmsweb_jax.decoding.requests import Drawn, Request, TopTokens
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.protocol import ApiError, ChatRequest, CompletionRequest, GenerationRequest
+from rmsweb_jax.serve.protocol import ApiError, ChatRequest
 from rmsweb_jax.serve.tools import OPEN, parse_calls
 
 # What an incomplete character decodes to.
@@ -33,7 +31,6 @@ class Reply:
       calls: tool calls in OpenAI's form.
       whole_tokens, whole: tokens that end with a whole character, and their text, which is not decoded again.
       begun, sent, sent_tokens: whether a stream has begun it, and characters and tokens that it has sent.
-      offset: characters before the tokens that are not sent.
     """
 
     tokens: list[int] = dataclasses.field(default_factory=list)
@@ -48,7 +45,6 @@ class Reply:
     begun: bool = False
     sent: int = 0
     sent_tokens: int = 0
-    offset: int = 0
 
 
 class Generation:
@@ -63,18 +59,12 @@ class Generation:
       replies: in the order of their indices.
     """
 
-    def __init__(self, asked: GenerationRequest, name: str, request: Request, processor: Processor):
+    def __init__(self, asked: ChatRequest, name: str, request: Request, processor: Processor):
         self.asked, self.name, self.request, self._processor = asked, name, request, processor
         self.replies = [Reply() for _ in range(request.sampling.num_samples)]
-        self._chat = asked if isinstance(asked, ChatRequest) else None
-        self._tools = bool(self._chat and self._chat.offered)
-        self._scores: PromptScores | None = None
-        self._id = f"{'chatcmpl' if self._chat else 'cmpl'}-{uuid.uuid4().hex}"
+        self._tools = bool(asked.offered)
+        self._id = f"chatcmpl-{uuid.uuid4().hex}"
         self._created = int(time.time())
-        self._echo = ""
-        if isinstance(asked, CompletionRequest) and asked.echo:
-            text = asked.prompt
-            self._echo = text if isinstance(text, str) else processor.decode_response(text)
 
     @property
     def complete(self) -> bool:
@@ -82,18 +72,12 @@ class Generation:
 
     # --- what the engine draws
 
-    def take(self, report: Drawn | PromptScores) -> int | None:
+    def take(self, report: Drawn) -> int | None:
         """Adds what was drawn; returns the index of the reply that has changed, if one has.
 
         Raises:
-          ApiError: a reply, or the prompt's scores, cannot be completed.
+          ApiError: a reply cannot be completed.
         """
-        if isinstance(report, PromptScores):
-            # A token of probability 0 has no finite score, but damaged weights give no number at all.
-            if any(value != value for value in report.log_probs):
-                raise ApiError("a log-probability of the prompt is not a number", status=500)
-            self._scores = report
-            return None
         reply = self.replies[report.sample]
         if reply.finish is not None:
             return None
@@ -129,7 +113,7 @@ class Generation:
 
     def _find_calls(self, reply: Reply) -> None:
         reply.text, calls = parse_calls(reply.text)
-        if self._chat and self._chat.parallel_tool_calls is False:
+        if self.asked.parallel_tool_calls is False:
             calls = calls[:1]
         reply.calls = [
             {
@@ -149,17 +133,12 @@ class Generation:
         choices = []
         for index, reply in enumerate(self.replies):
             choice = self._choice(index, reply, slice(0, len(reply.tokens)))
-            if self._chat:
-                message = {"role": "assistant", "content": reply.text, "refusal": None}
-                if reply.calls:
-                    message |= {"content": reply.text or None, "tool_calls": reply.calls}
-                choice["message"] = message
-            else:
-                choice["text"] = self._echo + reply.text
-            choices.append(choice)
-        kind = "chat.completion" if self._chat else "text_completion"
-        body = self._head(kind) | {"choices": choices, "usage": self._usage()}
-        return body | self._prompt_ids() | self._prompt_scores()
+            message = {"role": "assistant", "content": reply.text, "refusal": None}
+            if reply.calls:
+                message |= {"content": reply.text or None, "tool_calls": reply.calls}
+            choices.append(choice | {"message": message})
+        body = self._head("chat.completion") | {"choices": choices, "usage": self._usage()}
+        return body | self._prompt_ids()
 
     def chunk(self, index: int) -> dict[str, Any] | None:
         """Makes the chunk of what is new of a reply; None if nothing is."""
@@ -169,31 +148,24 @@ class Generation:
         if not text and reply.finish is None and not counts_tokens:
             return None
         choice = self._choice(index, reply, places)
-        if self._chat:
-            delta: dict[str, Any] = {} if reply.begun else {"role": "assistant", "content": ""}
-            delta |= {"content": text} if text else {}
-            if reply.calls:
-                delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(reply.calls)]
-            choice["delta"] = delta
-        else:
-            choice["text"] = text if reply.begun else self._echo + text
+        delta: dict[str, Any] = {} if reply.begun else {"role": "assistant", "content": ""}
+        delta |= {"content": text} if text else {}
+        if reply.calls:
+            delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(reply.calls)]
+        choice["delta"] = delta
         ids = {} if reply.begun else self._prompt_ids()
         reply.begun, reply.sent_tokens = True, places.stop
         return self._chunk([choice]) | ids
 
-    def last_chunks(self) -> Iterator[dict[str, Any]]:
-        """Makes the chunk of the usage, and of the prompt's scores, where they were asked for."""
+    def last_chunk(self) -> dict[str, Any] | None:
+        """Makes the chunk of the usage; None if the client asks for none."""
         options = self.asked.stream_options
-        usage = {"usage": self._usage()} if options is not None and options.include_usage else {}
-        if usage or self.asked.prompt_logprobs is not None:
-            yield self._chunk([]) | usage | self._prompt_scores()
+        if options is None or not options.include_usage:
+            return None
+        return self._chunk([]) | {"usage": self._usage()}
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        body = self._head("chat.completion.chunk" if self._chat else "text_completion")
-        options = self.asked.stream_options
-        if options is not None and options.continuous_usage_stats:
-            body["usage"] = self._usage()
-        return body | {"choices": choices}
+        return self._head("chat.completion.chunk") | {"choices": choices}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, "created": self._created, "model": self.name}
@@ -229,70 +201,26 @@ class Generation:
         return {"prompt_tokens": prompt, "completion_tokens": drawn, "total_tokens": prompt + drawn}
 
     def _prompt_ids(self) -> dict[str, Any]:
-        return {"prompt_token_ids": self._prompt_tokens()} if self.asked.return_token_ids else {}
-
-    def _prompt_tokens(self) -> list[int]:
-        return self.request.prompt.encoded().prompt.tolist()
-
-    def _prompt_scores(self) -> dict[str, Any]:
-        if self._scores is None or self.asked.prompt_logprobs is None:
+        if not self.asked.return_token_ids:
             return {}
-        tokens, count = self._prompt_tokens(), self.asked.prompt_logprobs
-        likely = _likely(self._scores.top, len(tokens) - 1, count)
-        entries = [
-            {
-                str(token): {"logprob": max(log_prob, _LEAST), "decoded_token": self._text(token)}
-                for token, log_prob in ({own: value} | dict(pairs)).items()
-            }
-            for own, value, pairs in zip(tokens[1:], self._scores.log_probs, likely, strict=True)
-        ]
-        return {"prompt_logprobs": [None, *entries]}
+        return {"prompt_token_ids": self.request.prompt.encoded().prompt.tolist()}
 
     def _log_probs(self, reply: Reply, places: slice) -> dict[str, Any]:
-        tokens, count = reply.tokens[places], self.asked.num_top or 0
-        values: list[Any] = [max(value, _LEAST) for value in reply.log_probs[places]]
-        likely: list[Any] = _likely(reply.top[places], len(tokens), count)
-        if self._chat:
-            entries = [
+        tokens, values = reply.tokens[places], reply.log_probs[places]
+        top = reply.top[places] or [TopTokens((), ())] * len(tokens)
+        entries = []
+        for token, value, likely in zip(tokens, values, top, strict=True):
+            pairs = zip(likely.tokens, likely.log_probs, strict=True)
+            entries.append(
                 self._entry(token, value) | {"top_logprobs": [self._entry(*pair) for pair in pairs]}
-                for token, value, pairs in zip(tokens, values, likely, strict=True)
-            ]
-            return {"content": entries}
-        if self.asked.scores_echo and self._scores is not None and not places.start:
-            prompt = self._prompt_tokens()
-            tokens = prompt + tokens
-            # The first token follows nothing.
-            values = [None, *(max(value, _LEAST) for value in self._scores.log_probs), *values]
-            likely = [None, *_likely(self._scores.top, len(prompt) - 1, count), *likely]
-        sizes = (len(self._text(token)) for token in tokens)
-        *starts, reply.offset = itertools.accumulate(sizes, initial=reply.offset)
-        return {
-            "tokens": [self._label(token) for token in tokens],
-            "token_logprobs": values,
-            "top_logprobs": [
-                None if pairs is None else {self._label(token): max(value, _LEAST) for token, value in pairs}
-                for pairs in likely
-            ],
-            "text_offset": starts,
-        }
+            )
+        return {"content": entries}
 
     def _entry(self, token: int, log_prob: float) -> dict[str, Any]:
-        text = self._text(token)
+        text = _token_text(self._processor, token)
         # Of a part of a character the text does not tell the bytes.
         content = None if _REPLACEMENT in text else list(text.encode())
-        return {"token": self._label(token), "logprob": max(log_prob, _LEAST), "bytes": content}
-
-    def _label(self, token: int) -> str:
-        return f"token_id:{token}" if self.asked.return_tokens_as_token_ids else self._text(token)
-
-    def _text(self, token: int) -> str:
-        return _token_text(self._processor, token)
-
-
-def _likely(top: Sequence[TopTokens], places: int, count: int) -> list[list[tuple[int, float]]]:
-    """Returns the most likely tokens at each place with their log-probabilities."""
-    top = top or [TopTokens((), ())] * places
-    return [list(zip(one.tokens, one.log_probs, strict=True))[:count] for one in top]
+        return {"token": text, "logprob": max(log_prob, _LEAST), "bytes": content}
 
 
 @functools.lru_cache(maxsize=2**17)

@@ -16,7 +16,7 @@ import numpy as np
 
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.programs import Emitted, TopLogProbs
-from rmsweb_jax.decoding.requests import Drawn, Request, Sampling
+from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes, spare_prompts
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.mesh import make_mesh
@@ -120,7 +120,7 @@ def run(engine: FixedLengths, iterations: Sequence[Sequence[Sequence[int]]], sta
             iteration_of[begun[0]] = begun[1]
             begun = next(order, None)
         for report in engine.advance():
-            if isinstance(report, Drawn) and report.finish is not None:
+            if report.finish is not None:
                 left[iteration_of[report.request]] -= 1
         while first < len(left) - 1 and left[first] == 0:
             first += 1

@@ -28,37 +28,22 @@ def test_a_row_without_restrictions_keeps_every_token():
     """Sums of many small probabilities reach 1 before the last; the other program draws from all of them."""
     logits = jnp.asarray(np.random.default_rng(0).normal(0, 0.01, (2, 50_000)), jnp.float32)
     words = -(-logits.shape[1] // 32)
-    ones, zeros, no_bits = np.ones(2, np.float32), np.zeros(2, np.float32), np.zeros((2, words), np.int32)
-    limits = Restrictions(ones, np.zeros(2, np.int32), zeros, zeros, zeros, ones, no_bits, no_bits - 1)
+    zeros, every = np.zeros(2, np.float32), np.full((2, words), -1, np.int32)
+    limits = Restrictions(np.ones(2, np.float32), np.zeros(2, np.int32), zeros, zeros, every)
     np.testing.assert_array_equal(restrict(logits, limits), logits)
 
 
-@pytest.mark.parametrize(
-    "top_p, top_k, min_p",
-    [
-        (0.9, 0, 0.0),
-        (0.05, 0, 0.0),
-        (1.0, 7, 0.0),
-        (1.0, 1, 0.0),
-        (0.5, 40, 0.0),
-        (1.0, 0, 0.2),
-        (0.8, 9, 0.1),
-    ],
-)
-def test_restrictions_are_those_of_transformers(top_p, top_k, min_p):
+@pytest.mark.parametrize("top_p, top_k", [(0.9, 0), (0.05, 0), (1.0, 7), (1.0, 1), (0.5, 40), (0.8, 9)])
+def test_restrictions_are_those_of_transformers(top_p, top_k):
     logits = np.random.default_rng(1).normal(0, 3, (4, 1000)).astype(np.float32)
     scores = torch.tensor(logits)
-    warpers = [transformers.MinPLogitsWarper(min_p)] if min_p else []
-    warpers += [transformers.TopKLogitsWarper(top_k)] if top_k else []
+    warpers = [transformers.TopKLogitsWarper(top_k)] if top_k else []
     expected = np.ones(logits.shape, bool)
     for warper in [*warpers, transformers.TopPLogitsWarper(top_p)]:
         # Each on the whole distribution, as the server's settings say.
         expected &= np.isfinite(warper(cast(Any, None), cast(Any, scores)).numpy())
-    rows, zeros = np.ones(4, np.float32), np.zeros(4, np.float32)
-    bits = np.zeros((4, 32), np.int32)
-    limits = Restrictions(
-        rows * top_p, np.full(4, top_k, np.int32), rows * min_p, zeros, zeros, rows, bits, bits - 1
-    )
+    zeros, every = np.zeros(4, np.float32), np.full((4, 32), -1, np.int32)
+    limits = Restrictions(np.full(4, top_p, np.float32), np.full(4, top_k, np.int32), zeros, zeros, every)
     kept = np.asarray(jax.jit(restrict)(logits, limits)) > BANNED
     np.testing.assert_array_equal(kept, expected)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding import cache, programs
 from rmsweb_jax.decoding.engine import Engine, generate
-from rmsweb_jax.decoding.requests import Collector, Drawn, PromptScores, Sampling
+from rmsweb_jax.decoding.requests import Collector, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes, fit_sizes, token_bytes
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
@@ -134,7 +134,7 @@ def test_a_response_depends_on_its_own_request_alone(order, lanes, samples, slot
         for number, call in cancelled.items():
             if call == calls:
                 engine.cancel(asked[number], None if number % 2 else 3)
-        for report in drawn_by(engine):
+        for report in engine.advance():
             found[asked.index(report.request), report.sample] += report.tokens
             assert not report.error
         calls += 1
@@ -274,8 +274,8 @@ def test_nothing_is_compiled_after_the_warm_up(model):
     engine.warm_up()
     with compilations() as compiled:
         for count, length in ((1, 2), (3, 13), (9, 5)):
-            limits = {"top_p": 0.9 if count > 1 else 1.0, "prompt_log_probs": count == 3}
-            generate(engine, requests(engine, [[4] * length], Sampling(count, 3 + count, 0.5, **limits)))
+            sampling = Sampling(count, 3 + count, 0.5, top_p=0.9 if count > 1 else 1.0)
+            generate(engine, requests(engine, [[4] * length], sampling))
         engine.set_adapters(1, engine.prepare_adapters(model))
     assert "set_adapters" not in str(compiled) and "decode" not in str(compiled), compiled
     # The adapters of the policy are still those of the model.
@@ -309,7 +309,7 @@ def test_a_request_is_cancelled_in_every_state(model, serving, whole, calls):
     left = first if calls % 2 else None
     ended = []
     for _ in range(40):
-        ended += [report.request for report in drawn_by(engine) if report.finish]
+        ended += [report.request for report in engine.advance() if report.finish]
     assert ended == [left] * 2 * (left is not None) and not engine.busy
     # Its slot and lanes are free.
     assert len(generate(engine, requests(engine, [PROMPTS[2]] * 3, SAMPLING))) == 3
@@ -325,7 +325,7 @@ def test_cancelled_samples_and_requests_are_not_reported(model):
     engine.cancel(second, 1)
     reports = collections.Counter()
     while engine.busy:
-        for report in drawn_by(engine):
+        for report in engine.advance():
             reports[report.request, report.sample] += report.finish is not None
     assert set(reports) == {(second, 0), (second, 2), (second, 3), *((third, sample) for sample in range(4))}
     assert set(reports.values()) == {1}
@@ -371,7 +371,7 @@ def test_a_prompt_that_cannot_be_encoded_ends_its_own_request(model, serving, er
     finished = collections.Counter()
     while engine.busy:
         finished.update(
-            (asked.index(one.request), one.finish, one.error) for one in drawn_by(engine) if one.finish
+            (asked.index(one.request), one.finish, one.error) for one in engine.advance() if one.finish
         )
     assert finished == {
         (0, "length", ""): 4,
@@ -396,7 +396,7 @@ def test_short_prompts_go_between_the_chunks_of_long_ones(model):
     ended = []
     while engine.busy:
         calls = engine.use.chunks
-        ended += [(report.request, calls) for report in drawn_by(engine) if report.finish]
+        ended += [(report.request, calls) for report in engine.advance() if report.finish]
     order = [request for request, _ in ended]
     assert order == [*short, long, other]
     # Each waits for a chunk of the long one at most; that one for all of the short ones.
@@ -449,7 +449,7 @@ def test_a_log_probability_that_is_not_a_number_is_an_error():
         engine.add(request)
     finished = collections.Counter()
     while engine.busy:
-        finished.update((report.request, report.finish, report.error[:18]) for report in drawn_by(engine))
+        finished.update((report.request, report.finish, report.error[:18]) for report in engine.advance())
     assert finished == {(request, "error", "a log-probability "): 4 for request in asked}
 
 
@@ -459,10 +459,6 @@ def test_damaged_adapters_are_refused(model):
     nnx.update(damaged, jax.tree.map(lambda x: x * np.nan, nnx.state(damaged, LoRAParam)))
     with pytest.raises(UserError, match="not finite"):
         engine.load_adapters(1, damaged)
-
-
-def drawn_by(engine: Engine) -> list[Drawn]:
-    return [report for report in engine.advance() if isinstance(report, Drawn)]
 
 
 class TestRestrictions:
@@ -479,8 +475,7 @@ class TestRestrictions:
         [
             {"top_k": 3},
             {"top_p": 0.4},
-            {"min_p": 0.5},
-            {"top_k": 5, "top_p": 0.6, "min_p": 0.2},
+            {"top_k": 5, "top_p": 0.6},
             {"top_p": 1e-9},
             {"top_k": 2, "temperature": 3.0},
         ],
@@ -493,7 +488,6 @@ class TestRestrictions:
         kept = set(order[: limits.get("top_k", len(probs))].tolist())
         before = np.cumsum(probs[order]) - probs[order]
         kept &= set(order[before < limits.get("top_p", 1.0)].tolist())
-        kept &= set(np.flatnonzero(probs >= limits.get("min_p", 0.0) * probs.max()).tolist())
         (drawn,) = generate(engine, requests(engine, [PROMPTS[0]], Sampling(64, 1, **limits)))
         found = {int(tokens[0]) for tokens in drawn.tokens}
         assert found <= kept and (len(found) > 1 or len(kept) == 1)
@@ -509,8 +503,7 @@ class TestRestrictions:
         [
             {"presence_penalty": 2.0},
             {"frequency_penalty": 1.5},
-            {"repetition_penalty": 1.7},
-            {"presence_penalty": -1.0, "frequency_penalty": 0.3, "repetition_penalty": 1.1},
+            {"presence_penalty": -1.0, "frequency_penalty": 0.3},
         ],
     )
     def test_penalties_lower_what_was_drawn(self, engine, penalties):
@@ -519,11 +512,6 @@ class TestRestrictions:
         for _ in range(NEW):
             inputs = text_inputs([tokens], length=32)
             scores = np.array(logits(model, inputs)[0, len(tokens) - 1], np.float64)
-            repetition = penalties.get("repetition_penalty", 1.0)
-            for token in {*PROMPTS[1], *drawn}:
-                scores[token] = (
-                    scores[token] / repetition if scores[token] > 0 else scores[token] * repetition
-                )
             for token, count in drawn.items():
                 scores[token] -= penalties.get("frequency_penalty", 0) * count
                 scores[token] -= penalties.get("presence_penalty", 0)
@@ -532,19 +520,13 @@ class TestRestrictions:
         asked = requests(engine, [PROMPTS[1]], Sampling(2, NEW, temperature=0, **penalties))
         assert tokens_of(generate(engine, asked)) == [[tokens[len(PROMPTS[1]) :]] * 2]
 
-    def test_top_and_prompt_log_probs(self, engine):
-        sampling = Sampling(2, 3, top_log_probs=4, prompt_log_probs=True)
-        (request,) = requests(engine, [PROMPTS[0]], sampling)
+    def test_the_most_likely_tokens(self, engine):
+        (request,) = requests(engine, [PROMPTS[0]], Sampling(2, 3, top_log_probs=4))
         engine.add(request)
         reports = []
         while engine.busy:
             reports += engine.advance()
-        (scores,) = [report for report in reports if isinstance(report, PromptScores)]
-        model = make_model(None)
-        expected = log_probs(model, text_inputs([PROMPTS[0]], length=32))[0, 1 : len(PROMPTS[0])]
-        np.testing.assert_allclose(scores.log_probs, expected, atol=1e-4)
-        assert len(scores.top) == len(PROMPTS[0]) - 1
-        first = next(report for report in reports if not isinstance(report, PromptScores))
+        first = reports[0]
         whole = self.first_logits(PROMPTS[0])
         whole -= np.log(np.exp(whole).sum())
         order = np.argsort(-whole)[:4]

@@ -48,7 +48,7 @@ def run():
 scores, _ = jax.eval_shape(lambda: (run()[0], 0))
 assert scores.log_probs.shape == (2, 6)
 engine = Engine.for_policy(run()[1], SIZES, eos=1, cache_dtype="int8", serving=True)
-sampling = Sampling(3, 4, top_p=0.9, prompt_log_probs=True)
+sampling = Sampling(3, 4, top_p=0.9)
 drawn = generate(engine, requests(engine, [[5, 6, 7], [7, 8]], sampling))
 assert all(0 < len(part) <= 4 for one in drawn for part in one.tokens)
 with pytest.raises(TypeCheckError):

@@ -109,8 +109,9 @@ def test_the_image_is_seen(url):
         ({"messages": []}, "messages"),
         ({"temperature": -1}, "temperature"),
         ({"top_p": 0}, "top_p"),
-        ({"min_p": 2}, "min_p"),
-        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"min_p": 0.1}, "min_p"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"prompt_logprobs": 1}, "prompt_logprobs"),
         ({"unheard_of": 1}, "unheard_of"),
         ({"max_tokens": 13}, "over this server's limit of 12"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "b"}}}, "no tool 'b'"),
@@ -238,7 +239,7 @@ def test_the_openai_client_of_the_proof_works(roomy_url):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
     checks = json.loads(line.removeprefix("REPORT "))["checks"]
-    assert [check for check in checks if not check["works"]] == [] and len(checks) == 9
+    assert [check for check in checks if not check["works"]] == [] and len(checks) == 8
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "pick"}}])
@@ -270,29 +271,6 @@ def test_a_forced_tool_is_called(roomy_url, choice):
     assert after.choices[0].finish_reason
 
 
-def test_text_completions_by_the_openai_client(url, processor):
-    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-    settings = {"model": "tiny", "seed": 2, "max_tokens": 6, "logprobs": 2}
-    by_text = client.completions.create(prompt="one two", echo=True, **settings).choices[0]
-    by_tokens = client.completions.create(prompt=processor.encode_text("one two"), **settings).choices[0]
-    assert by_text.text == "one two" + by_tokens.text
-    size = len(processor.encode_text("one two"))
-    first, *values = by_text.logprobs.token_logprobs
-    assert first is None and values[size - 1 :] == pytest.approx(by_tokens.logprobs.token_logprobs, abs=1e-5)
-    assert len(values) == len(by_text.logprobs.tokens) - 1 and max(values) <= 0
-    # Two tokens may have one text: what no character is made of.
-    likely = [*by_text.logprobs.top_logprobs[1:], *by_tokens.logprobs.top_logprobs]
-    assert by_text.logprobs.top_logprobs[0] is None and all(1 <= len(top) <= 2 for top in likely)
-    texts, starts = by_text.logprobs.tokens, by_text.logprobs.text_offset
-    assert starts == [len("".join(texts[:place])) for place in range(len(texts))]
-    listed = client.completions.create(prompt=["one two"], **settings).choices[0]
-    assert listed.text == by_tokens.text
-    streamed = client.completions.create(prompt="one two", stream=True, **settings)
-    chunks = [chunk.choices[0] for chunk in streamed]
-    assert "".join(chunk.text for chunk in chunks) == by_tokens.text
-    assert [at for chunk in chunks for at in chunk.logprobs.text_offset] == by_tokens.logprobs.text_offset
-
-
 def test_stop_texts_and_limits_cut_a_reply(url):
     full = post(url, ASK | {"return_token_ids": True}).json()["choices"][0]
     text = full["message"]["content"]
@@ -305,7 +283,7 @@ def test_stop_texts_and_limits_cut_a_reply(url):
     assert (late["token_ids"], late["finish_reason"]) == (full["token_ids"][:3], "length")
 
 
-@pytest.mark.parametrize("limit", [{"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}])
+@pytest.mark.parametrize("limit", [{"top_k": 1}, {"top_p": 1e-6}])
 def test_the_narrowest_limit_is_the_greedy_reply(url, limit):
     greedy, limited = (post(url, ASK | more).json() for more in ({"temperature": 0}, limit))
     assert limited["choices"][0]["message"] == greedy["choices"][0]["message"]
@@ -576,15 +554,13 @@ def test_a_log_probability_that_is_not_a_number_is_an_error_object(make, process
 
     engine.start()
     with serving(engine, processor) as url:
-        scored = post(url, ASK | {"prompt_logprobs": 1}).json()["prompt_logprobs"]
-        assert scored[0] is None and all(len(entry) in (1, 2) for entry in scored[1:])
         monkeypatch.setattr(engine.engine, "_run_decode", damaged)
         answer = post(url, ASK)
         *_, last, done = events(url, ASK)
         monkeypatch.undo()
         # The request failed, and not the server.
         assert post(url, ASK).status_code == 200
-        assert metric(url, "rmsweb_replies_total") == 2
+        assert metric(url, "rmsweb_replies_total") == 1
     engine.close()
     for error in (answer.json()["error"], json.loads(last)["error"]):
         assert (error["type"], "not a number" in error["message"]) == ("server_error", True)
@@ -654,9 +630,7 @@ def test_requests_under_way_get_an_error_object_when_the_engine_dies(make, proce
         ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "\xff"}]}', 400),
         ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "\\ud800"}]}', 400),
         ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "x"}], "top_p": NaN}', 400),
-        ("/v1/completions", b'{"prompt": ""}', 400),
-        ("/v1/completions", b'{"prompt": [99999]}', 400),
-        ("/v1/completions", b'{"prompt": ["a", "b"]}', 400),
+        ("/v1/completions", b'{"prompt": "x"}', 404),
     ],
 )
 def test_every_error_is_an_error_object(url, path, content, status):

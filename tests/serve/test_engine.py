@@ -160,7 +160,7 @@ def test_nothing_compiles_after_warm_up(engine, make, ask, on_a_mesh):
             ask(engine, number, num_samples=number + 1, max_response_tokens=2 * number + 1, top_p=0.9)
             for number in range(5)
         ]
-        calls += [ask(engine, 1, temperature=0.0, min_p=0.1, presence_penalty=1.0, top_log_probs=3)]
+        calls += [ask(engine, 1, temperature=0.0, presence_penalty=1.0, top_log_probs=3)]
         for call in calls:
             call.tokens()
     assert compiled == []

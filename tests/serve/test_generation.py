@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.decoding.requests import Drawn, PromptScores, Request, Sampling
-from rmsweb_jax.serve.protocol import ApiError, ChatRequest, parse_body
+from rmsweb_jax.decoding.requests import Drawn, Request, Sampling
+from rmsweb_jax.serve.protocol import ChatRequest, parse_body
 from rmsweb_jax.serve.replies import Generation
 from rmsweb_jax.serve.tools import call_text
 
@@ -98,12 +98,11 @@ def test_a_stream_has_the_text_of_the_answer(begin, processor, text, each):
     assert TWO_CALLS[4:] in text or streamed == text
 
 
-def test_tokens_may_be_numbers_and_log_probabilities_are_json(begin, processor):
-    call = begin(logprobs=True, return_tokens_as_token_ids=True)
+def test_log_probabilities_are_json(begin, processor):
+    call = begin(logprobs=True)
     draw(call, processor, "a", log_prob=-np.inf)
     (entry, _) = json.loads(json.dumps(call.body(), allow_nan=False))["choices"][0]["logprobs"]["content"]
-    (token,) = processor.encode_text("a")
-    assert (entry["token"], entry["logprob"], entry["bytes"]) == (f"token_id:{token}", -9999.0, [97])
+    assert (entry["token"], entry["logprob"], entry["bytes"]) == ("a", -9999.0, [97])
 
 
 def test_a_part_of_a_character_has_no_bytes(begin, processor):
@@ -111,10 +110,3 @@ def test_a_part_of_a_character_has_no_bytes(begin, processor):
     draw(call, processor, "ü")
     entries = call.body()["choices"][0]["logprobs"]["content"]
     assert [entry["bytes"] for entry in entries[:2]] == [None, None]
-
-
-def test_a_prompt_whose_score_is_not_a_number_is_an_error(begin):
-    call = begin(prompt_logprobs=0)
-    with pytest.raises(ApiError, match="not a number") as error:
-        call.take(PromptScores(call.request, (float("nan"),)))
-    assert error.value.status == 500

@@ -51,13 +51,6 @@ def schema() -> str:
     return text
 
 
-def text_completion() -> str:
-    answer = litellm.text_completion(
-        model=f"text-completion-openai/{MODEL}", prompt="one two", api_base=URL, api_key="none", max_tokens=8
-    )
-    return f"{answer.usage.completion_tokens} tokens"
-
-
 checks.run(
     "litellm",
     {
@@ -67,6 +60,5 @@ checks.run(
         "hosted_vllm/, streamed": lambda: stream("hosted_vllm"),
         "tools": tools,
         "response_format=json_schema": schema,
-        "text_completion": text_completion,
     },
 )

@@ -81,13 +81,6 @@ def parsed() -> str:
     return repr(answer.choices[0].message.parsed)
 
 
-def completions() -> str:
-    one = client.completions.create(model=MODEL, prompt="one two", max_tokens=8, logprobs=2, echo=True)
-    assert one.choices[0].text.startswith("one two") and one.choices[0].logprobs.token_logprobs
-    chunks = client.completions.create(model=MODEL, prompt="one two", max_tokens=8, stream=True)
-    return f"{len(list(chunks))} chunks"
-
-
 def models() -> str:
     assert client.models.retrieve(MODEL).id == MODEL
     return ", ".join(model.id for model in client.models.list())
@@ -118,7 +111,6 @@ checks.run(
         "tools": tools,
         "tools, streamed": tools_stream,
         "parse(response_format=a pydantic model)": parsed,
-        "completions: echo, logprobs, stream": completions,
         "models": models,
         "errors": errors,
     },
