@@ -65,7 +65,10 @@ VARIANTS = {
     "paper": ("MiniWoB++ with the paper's browser, prompt and limits", {"pages": PAGES}),
     "miniwob": ("the same", {"pages": PAGES}),
     "webvoyager": ("WebVoyager on the live web, judged by GPT-4o", _LIVE, _WEBVOYAGER),
-    "online_mind2web": ("Online-Mind2Web, judged by WebJudge", _LIVE, {"judge": {"method": "own_webjudge"}}),
+    "online_mind2web": (
+        "Online-Mind2Web, judged by its own WebJudge, of which judge.official is a checkout",
+        *(_LIVE, {"judge": {"method": "webjudge"}}),
+    ),
     "webtailbench": ("WebTailBench, judged by GPT-4o", _LIVE, _WEBTAILBENCH),
     "apps": ("the applications that `configs/rl.py:8b,online` does not play", _APPS),
     "demo,apps": ("the same with the demo's policy", {"actor": DEMO_POLICY, **DEMO_EPISODES}, _APPS),

@@ -6,9 +6,9 @@
         --config.actor.base_url=URL --config.actor.model=gpt-4o --config.actor.api_key_env=OPENAI_API_KEY \
         --config.labels=labels.jsonl --workdir=runs/judge
 
-Tasks with rubrics: `--config.judges="('rubric',)" --config.notes=FILE`. Official judges:
+Tasks with rubrics: `--config.judges="('own_rubric',)" --config.notes=FILE`. Official judges:
 `--config.judges="('webvoyager',)" --config.official.webvoyager=CHECKOUT`, likewise `browser_use`,
-`official_webjudge`, `agenttrek` and `universal_verifier` (docs/evaluate.md has the checkouts).
+`webjudge`, `agenttrek` and `universal_verifier` (docs/evaluate.md has the checkouts).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rmsweb_jax.settings import variant_config
 
 _PAPER = {
     "actor": {"kind": "chat"},
-    "judges": ("reward", "recorded", "outcome", "webjudge"),
-    "cross_check": "outcome",
+    "judges": ("reward", "recorded", "own_outcome"),
+    "cross_check": "own_outcome",
 }
 VARIANTS = {
     "demo": ("the reward's verdict and the recorded one, no model",),
-    "paper": ("and outcome judge and WebJudge by one model, which examines failures again", _PAPER),
+    "paper": ("and those of a model, which examines failures again", _PAPER),
 }
 
 

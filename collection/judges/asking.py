@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import rmsweb_jax
 from collection.judges.base import Verdict, failed_without_a_call
 from collection.judges.evidence import prompt_sha256, render
-from collection.judges.judgements import in_order
 from collection.judges.notes import TaskNotes
 from collection.llm.cached import CachedModel, content_key
 from collection.llm.metered import NoAnswerError
@@ -19,8 +17,6 @@ from collection.llm.model import ImageSource, ModelReply, ModelRequest, call_see
 from rmsweb_jax.records.schema import CallUsage, ImagePart, JudgeFingerprint, Message, TextPart, Trajectory
 
 T = TypeVar("T")
-# Calls of one judgement at a time.
-CONCURRENT = 8
 # Added to a question that is asked again: the cache goes by its words, which a seed does not change.
 _AGAIN = "again.j2"
 
@@ -67,37 +63,6 @@ class Questions:
           UserError: no call can succeed: an invalid key, a spent budget, a wait of hours.
         """
         return self._send(self._request(text, pictures, schema))
-
-    def ask_each(self, questions: Sequence[tuple[str, str]]) -> list[str]:
-        """Sends messages with one screenshot each, `CONCURRENT` at a time; returns the replies in order.
-
-        All are sent, also where one gets no usable reply: a resumed run finds the others in the cache.
-
-        Args:
-          questions: text, and SHA-256 of the screenshot.
-
-        Raises:
-          As `ask`, for the first that failed.
-        """
-
-        def one(request: ModelRequest) -> str | NoVerdictError:
-            try:
-                return self._send(request)
-            except NoVerdictError as error:
-                return error
-
-        requests = [self._request(text, [picture], None) for text, picture in questions]
-        replies: list[str] = []
-        calls = (functools.partial(one, request) for request in requests)
-        failed = None
-        for reply in in_order(calls, CONCURRENT):
-            if isinstance(reply, str):
-                replies.append(reply)
-            else:
-                failed = failed or reply
-        if failed is not None:
-            raise failed
-        return replies
 
     def decide(
         self,

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from collection.judges.asking import ModelJudge
 from collection.judges.base import EnvironmentReward, Judge, Recorded
-from collection.judges.config import JudgeDataSettings, JudgeSettings, Method
+from collection.judges.config import JudgeDataSettings, JudgeSettings
 from collection.judges.cross_check import CrossCheck
 from collection.judges.notes import TaskNotes
 from collection.judges.official.checkouts import OFFICIAL, check_checkout
 from collection.judges.official.judge import OfficialJudge, check_code
 from collection.judges.outcome import OwnOutcomeJudge
 from collection.judges.rubric import OwnRubricJudge
-from collection.judges.webjudge import OwnWebJudge
 from collection.llm.build import make_model
 from collection.llm.cached import CachedModel
 from collection.llm.config import ModelConfig, ModelEndpoint
@@ -24,23 +23,7 @@ from collection.llm.ledger_server import LedgerAddress
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.storage import local_path
 
-RECORDED: dict[str, Callable[[], Judge]] = {"reward": EnvironmentReward, "recorded": Recorded}
-
-
-# Methods of the judges of recorded runs, by name.
-NAMED: dict[str, Method] = {
-    "outcome": "own_outcome",
-    "webjudge": "own_webjudge",
-    "rubric": "own_rubric",
-    "webvoyager": "webvoyager",
-    "browser_use": "browser_use",
-    "official_webjudge": "webjudge",
-    "agenttrek": "agenttrek",
-    "universal_verifier": "universal_verifier",
-}
-METHODS: dict[str, type[ModelJudge]] = {
-    judge.method: judge for judge in (OwnOutcomeJudge, OwnWebJudge, OwnRubricJudge)
-}
+METHODS: dict[str, type[ModelJudge]] = {judge.method: judge for judge in (OwnOutcomeJudge, OwnRubricJudge)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,14 +112,14 @@ def make_judges(
     """
     judges: dict[str, Judge] = {}
     for name in settings.judges:
-        if name in RECORDED:
-            judges[name] = RECORDED[name]()
+        if name in ("reward", "recorded"):
+            judges[name] = EnvironmentReward() if name == "reward" else Recorded()
             continue
         folder = getattr(settings.official, name, "")
-        python = settings.official.python if NAMED[name] in OFFICIAL else ""
+        python = settings.official.python if name in OFFICIAL else ""
         section = JudgeSettings(
             kind="actor",
-            method=NAMED[name],
+            method=name,
             official=folder,
             official_python=python,
             reference=settings.show_references,

@@ -9,7 +9,6 @@ from rmsweb_jax.settings import Settings, required, safe
 
 Method = Literal[
     "own_outcome",
-    "own_webjudge",
     "own_rubric",
     "webvoyager",
     "browser_use",
@@ -24,10 +23,10 @@ class JudgeSettings(ModelEndpoint):
 
     Attributes:
       kind: `actor` asks the actor's model, `none` leaves the judge out.
-      method: a judge of ours: `own_outcome` (last page, last screenshots), `own_webjudge` (key points,
-        relevant screenshots) or `own_rubric` (points for each line of a task's rubric, and a verdict).
-        Or an official judge: `webvoyager` (WebVoyager's auto_eval), `browser_use` (browser-use's for
-        WebVoyager), `webjudge` (Online-Mind2Web's), `agenttrek`, or `universal_verifier` (WebTailBench's).
+      method: a judge of ours: `own_outcome` (last page, last screenshots) or `own_rubric` (points for each
+        line of a task's rubric, and a verdict). Or an official judge: `webvoyager` (WebVoyager's auto_eval),
+        `browser_use` (browser-use's for WebVoyager), `webjudge` (Online-Mind2Web's), `agenttrek`, or
+        `universal_verifier` (WebTailBench's).
       official: the user's checkout of the repository that has the official judge's code.
       official_python: Python interpreter with the packages that this code imports; empty: this one.
       reference: show the benchmark's reference answer to a judge of ours.
@@ -45,7 +44,7 @@ class OfficialSettings(Settings):
     """Checkouts of the repositories that have the official judges' code (docs/evaluate.md).
 
     Attributes:
-      webvoyager, browser_use, official_webjudge, agenttrek, universal_verifier: folder of the judge of that
+      webvoyager, browser_use, webjudge, agenttrek, universal_verifier: folder of the judge of that
         name.
       python: Python interpreter with the packages that this code imports; empty: this one.
     """
@@ -53,24 +52,10 @@ class OfficialSettings(Settings):
     # The methods pin what is in the folders, so a resumed run may find them elsewhere.
     webvoyager: str = safe("")
     browser_use: str = safe("")
-    official_webjudge: str = safe("")
+    webjudge: str = safe("")
     agenttrek: str = safe("")
     universal_verifier: str = safe("")
     python: str = safe("")
-
-
-JudgeName = Literal[
-    "reward",
-    "recorded",
-    "outcome",
-    "webjudge",
-    "rubric",
-    "webvoyager",
-    "browser_use",
-    "official_webjudge",
-    "agenttrek",
-    "universal_verifier",
-]
 
 
 class JudgeDataSettings(Settings):
@@ -88,8 +73,7 @@ class JudgeDataSettings(Settings):
       seed: seed of the bootstrap.
       workers: concurrent judgements.
       actor: model of the judges, and limits for all of them.
-      judges: `reward` (the environment's) and `recorded` verdicts; `outcome`, `webjudge` and `rubric` of
-        ours; and official ones.
+      judges: `reward` (the environment's) and `recorded` verdicts, and judges that ask a model, by method.
       show_references: show the benchmark's reference answers to judges of ours.
       second: a judge by another model or method, to compare with the others.
       cross_check: name of the judge whose failures the actor's model examines again; empty: none.
@@ -104,7 +88,7 @@ class JudgeDataSettings(Settings):
     seed: int = 0
     workers: int = safe(8, ge=1)
     actor: ModelConfig = ModelConfig(kind="none", max_tokens=4096)
-    judges: tuple[JudgeName, ...] = ("reward", "recorded")
+    judges: tuple[Literal["reward", "recorded", Method], ...] = ("reward", "recorded")
     show_references: bool = False
     official: OfficialSettings = OfficialSettings()
     second: JudgeSettings = JudgeSettings()

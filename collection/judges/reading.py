@@ -34,15 +34,6 @@ _SENTENCE_END = re.compile(r"[.!?…。！？][\"'`”’)\]*_]*(?=\s|\Z)")
 _DENIAL = re.compile(
     r"\b(?:not|no|never|cannot|neither|nor|without|hardly|far from|unable|fail\w*)\b|n['’]t\b", re.IGNORECASE
 )
-_STATUS_LINE = re.compile(r"[#*_\s]*status[*_\s]*:(.*)", re.IGNORECASE | re.ASCII)
-_STATUS = re.compile(r"[\s*_`\"'“‘]*([A-Za-z]+(?: [A-Za-z]+)?)[\s*_`\"'”’.!]*", re.ASCII)
-_STATUSES = {
-    "success": True,
-    **dict.fromkeys(("failure", "failed", "fail", "unsuccessful", "not success", "not successful"), False),
-}
-_SCORE_LINE = re.compile(
-    r"[#*_\s]*score[*_\s]*:[*_\s]*([1-5])(?:\s*/\s*5)?[*_\s.]*", re.IGNORECASE | re.ASCII
-)
 # The Markdown fence that some models put around JSON.
 _FENCED = re.compile(r"\A\s*```(?:json)?\s(.*)```\s*\Z", re.DOTALL)
 
@@ -66,32 +57,6 @@ def read_verdict(text: str) -> bool | None:
     if not _SUCCESS_LINE.fullmatch(lines[-1]) or contradicted or _leads_on(before):
         raise ValueError("the last line is neither SUCCESS, NOT SUCCESS nor UNKNOWN alone")
     return True
-
-
-def read_status(text: str) -> bool:
-    """Parses WebJudge's verdict: the last line is `Status: success` or `Status: failure`, uncontradicted.
-
-    The upstream code accepts "success" anywhere after "status:", which also matches "unsuccessful".
-
-    Raises:
-      ValueError: anything else.
-    """
-    lines = text.strip().splitlines() or [""]
-    matches = [_STATUS_LINE.fullmatch(line) for line in lines]
-    found = {_status(one[1]) for one in matches if one is not None}
-    if matches[-1] is None or found not in ({True}, {False}):
-        raise ValueError("the last line is neither Status: success nor Status: failure")
-    return found == {True}
-
-
-def read_score(text: str) -> int | None:
-    """Parses a screenshot's score, 1 to 5: the last line is `Score: N`, and no line gives another score."""
-    lines = text.strip().splitlines()
-    matches = [_SCORE_LINE.fullmatch(line) for line in lines]
-    if not lines or matches[-1] is None:
-        return None
-    found = {int(one[1]) for one in matches if one is not None}
-    return found.pop() if len(found) == 1 else None
 
 
 def read_object(text: str) -> dict[str, Any]:
@@ -122,11 +87,6 @@ def _leads_on(before: list[str]) -> bool:
         return False
     apart = not before[-1].strip()
     return not apart or unfinished[-1] in ":,;–—-(" or _DENIAL.search(unfinished) is not None
-
-
-def _status(words: str) -> bool | None:
-    found = _STATUS.fullmatch(words)
-    return _STATUSES.get(found[1].lower()) if found else None
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,15 +15,14 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.settings import from_config
 from tests.judges.runs import RUBRIC, run
-from tests.judges.server import USUAL, kind_of
+from tests.judges.server import kind_of
 from tests.judges.verdicts import rubric_answer
 from tests.llm.answers import completion
 from tests.llm.server import Answer
 from tests.trajectories import CLICK, DONE, PNG, step
 
-# Of runs 0, 1, ...: what the outcome judge and WebJudge say, and what a person does.
+# Of runs 0, 1, ...: what the outcome judge says, and what a person does.
 OUTCOME = ("SUCCESS", "SUCCESS", "NOT SUCCESS", "NOT SUCCESS", "UNKNOWN", "unsuccessful")
-WEBJUDGE = ("success", "failure", "failure", "success", "failure", "unsuccessful")
 PEOPLE = (True, False, False, True, True, False)
 FINDING = {2: "confirmed_failure", 3: "dom_only_evidence"}
 
@@ -64,7 +63,7 @@ def settings(folder: Path, url: str, **changes: Any) -> dict[str, Any]:
         "actor.model": "judge-1",
         "actor.calls": 1,
         "actor.max_tokens": 100,
-        "judges": ("reward", "recorded", "outcome", "webjudge", "rubric"),
+        "judges": ("reward", "recorded", "own_outcome", "own_rubric"),
     } | changes
 
 
@@ -83,9 +82,7 @@ def reply_to(prompt: str) -> Answer:
     number = int(found[1])
     texts = {
         "outcome": lambda: f"I have looked at it.\n{OUTCOME[number]}",
-        "status": lambda: f"I have looked at it.\nStatus: {WEBJUDGE[number]}",
         "cross_check": lambda: json.dumps({"reason": "It is so.", "finding": FINDING[number]}),
         "rubric": lambda: json.dumps(rubric_answer(3, 1, outcome="success" if number == 0 else "failure")),
     }
-    kind = kind_of(prompt)
-    return completion(USUAL[kind] if kind in USUAL else texts[kind]())
+    return completion(texts[kind_of(prompt)]())

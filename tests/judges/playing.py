@@ -11,9 +11,8 @@ from collection.judges.base import Verdict
 from collection.judges.build import METHODS
 from collection.llm.cached import CachedModel
 from tests.judges.runs import rubric_notes, run
-from tests.judges.server import USUAL, Pictures, kind_of, model_at
+from tests.judges.server import Pictures, model_at
 from tests.judges.verdicts import Said
-from tests.llm.answers import candidate, completion
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 
@@ -43,16 +42,9 @@ def play_all(table: Iterable[Said]) -> list[JudgeRun]:
         with PromptServer(lambda _: Answer()) as server:
             model = model_at(server, api)
             for said in table:
-                server.reply_to = lambda prompt, said=said, api=api: _reply(said, api, prompt)
+                server.reply_to = lambda prompt, said=said, api=api: said.answer(api)
                 # A cache of its own, since all ask the same.
                 with CachedModel(model, None) as cached:
                     judge = METHODS[said.judge](cached, rubric_notes())
                     played.append(JudgeRun(said, api, judge.judge(run(), Pictures())))
     return played
-
-
-def _reply(said: Said, api: str, prompt: str) -> Answer:
-    usual = USUAL.get(kind_of(prompt))
-    if usual is None:
-        return said.answer(api)
-    return completion(usual) if api == "chat" else candidate([{"text": usual}])

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tests.judges.server import judge_at, kind_of, says
 from tests.judges.verdicts import rubric_answer
 from tests.llm.prompt_server import PromptServer, read_prompt
 
-JUDGES = {"own_outcome": "outcome", "own_webjudge": "status", "own_rubric": "rubric"}
+JUDGES = {"own_outcome": "outcome", "own_rubric": "rubric"}
 EPISODES = episodes()
 RUBRIC = (Criterion(criterion="Does what the request asks", max_points=3),)
 # Words of the rule that decides, by kind of episode.
@@ -45,7 +44,6 @@ class Names:
 def words(success):
     return {
         "outcome": "It is so.\nSUCCESS" if success else "It is not so.\nNOT SUCCESS",
-        "status": f"It is looked at.\nStatus: {'success' if success else 'failure'}",
         "rubric": json.dumps(one_criterion("success" if success else "failure")),
     }
 
@@ -55,27 +53,13 @@ def one_criterion(outcome):
     return answer | {"criteria": answer["criteria"][:1]}
 
 
-def reply_to(episode, success):
-    """Scores the screenshots that decide with 5, all others with 1, and says the verdict."""
-    deciding = episode.written.shots or (len(episode.written.steps),)
-
-    def reply(prompt):
-        texts = words(success)
-        if kind_of(prompt) == "screenshot":
-            (number,) = map(int, re.findall(r"screenshot of step (\d+)", prompt))
-            texts["screenshot"] = f"Looked at.\nScore: {5 if number in deciding else 1}"
-        return says(**texts)(prompt)
-
-    return reply
-
-
 NOTES = {episode.trajectory.task.task_id: TaskNotes(rubric=RUBRIC) for episode in EPISODES}
 
 
 def judged(server, judge, episode, success):
     """Returns the verdict, and text and screenshots of the question about it ("" if there was none)."""
     server.calls.clear()
-    server.reply_to = reply_to(episode, success)
+    server.reply_to = says(**words(success))
     verdict = judge.judge(episode.trajectory, Names())
     if not server.calls:
         return verdict, "", []

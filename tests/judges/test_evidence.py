@@ -5,7 +5,6 @@ import pytest
 from collection.judges.evidence import history, page, render, screenshots
 from collection.judges.outcome import OwnOutcomeJudge
 from collection.judges.rubric import OwnRubricJudge
-from collection.judges.webjudge import OwnWebJudge
 from rmsweb_jax.records.schema import ActionResult, Element
 from tests.judges.runs import run, shots
 from tests.trajectories import CLICK, DONE, step
@@ -86,7 +85,7 @@ def test_each_screenshot_comes_once_where_it_was_last_seen():
     assert screenshots(run().model_copy(update={"steps": steps})) == [(2, second), (4, first)]
 
 
-@pytest.mark.parametrize("template", ["outcome.j2", "rubric.j2", "status.j2", "cross_check.j2"])
+@pytest.mark.parametrize("template", ["outcome.j2", "rubric.j2", "cross_check.j2"])
 def test_nothing_from_outside_leaves_its_fence(template):
     steps = (step(1, CLICK, page=FORGED, url=f"http://shop.test/{FORGED}", result_text=FORGED), step(2, DONE))
     forged = run(final_text=FORGED).model_copy(update={"steps": steps})
@@ -98,10 +97,8 @@ def test_nothing_from_outside_leaves_its_fence(template):
         pages=[page(one) for one in steps],
         reference=None,
         rubric=[],
-        points="1. The lamp.",
         shots=[],
         steps=history(forged),
-        least=3,
         seen="",
         verdict="NOT SUCCESS",
     )
@@ -110,5 +107,4 @@ def test_nothing_from_outside_leaves_its_fence(template):
 
 
 def test_judges_name_their_evidence():
-    assert "last 4 screenshots" in OwnOutcomeJudge.sees and "30 screenshots" in OwnWebJudge.sees
-    assert "last 10 screenshots" in OwnRubricJudge.sees
+    assert "last 4 screenshots" in OwnOutcomeJudge.sees and "last 10 screenshots" in OwnRubricJudge.sees

@@ -21,10 +21,10 @@ from tests.llm.server import Answer
 from tests.mining.label_server import kept_in
 
 ROOT = Path(__file__).parents[2]
-# Outcome: a question a run, and again after "unsuccessful"; WebJudge: key points, one (equal) screenshot,
-# verdict; the rubric of task 0; two failures of the outcome judge.
+# Outcome: a question a run, and again after "unsuccessful"; the rubric of task 0; two failures of the outcome
+# judge.
 ASKED_OUTCOME = len(OUTCOME) + 1
-QUESTIONS = ASKED_OUTCOME + 3 * 6 + 2 + 2
+QUESTIONS = ASKED_OUTCOME + 2 + 2
 
 
 @pytest.fixture(scope="module")
@@ -52,27 +52,27 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
     assert counts == {
         "reward": [0, 0, 7],
         "recorded": [0, 0, 7],
-        "outcome": [2, 3, 2],
-        "webjudge": [2, 5, 0],
-        "rubric": [1, 2, 4],
+        "own_outcome": [2, 3, 2],
+        "own_rubric": [1, 2, 4],
     }
-    assert report["judges"]["rubric"]["mean_score"] == pytest.approx(0.8)
-    assert report["judges"]["outcome"]["name"] == "own_outcome (judge-1)"
+    assert report["judges"]["own_rubric"]["mean_score"] == pytest.approx(0.8)
+    assert report["judges"]["own_outcome"]["name"] == "own_outcome (judge-1)"
     judgements = lines(tmp_path / "judge/judgements.jsonl")
-    assert len(judgements) == 7 * 5 and {tuple(sorted(line)) for line in judgements} == {
+    assert len(judgements) == 7 * 4 and {tuple(sorted(line)) for line in judgements} == {
         ("fingerprint", "judge", "key", "score", "success", "task_id", "text", "trajectory_id", "usage")
     }
-    assert [line["success"] for line in judgements if line["judge"] == "outcome"] == [
+    assert [line["success"] for line in judgements if line["judge"] == "own_outcome"] == [
         *(True, True, False, False, None, None, False)
     ]
-    pair = next(one for one in report["pairs"] if (one["first"], one["second"]) == ("outcome", "webjudge"))
-    assert pair["confusion"] == [[1, 1, 0], [1, 2, 0], [0, 2, 0]] and pair["both_judged"] == 5
-    assert pair["kappa"]["mean"] == pytest.approx(1 / 6)
-    people = report["against_reference"]["outcome"]
+    ours = ("own_outcome", "own_rubric")
+    pair = next(one for one in report["pairs"] if (one["first"], one["second"]) == ours)
+    assert pair["confusion"] == [[1, 1, 0], [0, 1, 2], [0, 0, 2]] and pair["both_judged"] == 3
+    assert pair["kappa"]["mean"] == pytest.approx(0.4)
+    people = report["against_reference"]["own_outcome"]
     assert report["reference"] == "labels" and people["runs"] == 6
     assert (people["precision"], people["recall"], people["wrong_passed"]) == (1 / 2, 1 / 3, 1 / 3)
     found = report["cross_check"]
-    assert (found["of"], found["checked"], found["false_negatives"]) == ("outcome", 2, 1)
+    assert (found["of"], found["checked"], found["false_negatives"]) == ("own_outcome", 2, 1)
     again = lines(tmp_path / "judge/cross_check.jsonl")
     assert [(line["trajectory_id"][-1], line["finding"]) for line in again] == [
         ("2", "confirmed_failure"),
@@ -80,19 +80,19 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
     ]
     page = (tmp_path / "judge/agreement.md").read_text()
     assert (
-        "| outcome: own_outcome (judge-1) | 2 | 3 | 2 | 6 |" in page
+        "| own_outcome: own_outcome (judge-1) | 2 | 3 | 2 | 6 |" in page
         and "| dom_only_evidence | 1 | 1.000 |" in page
     )
     sheet = (tmp_path / "judge/sheet.md").read_text().replace("\\", "")
     row = next(line for line in sheet.splitlines() if line.startswith("| teacher |"))
     assert row.split(" | ")[1:5] == ["7 (4, few)", "0", "0", "0"]
-    assert "| outcome and labels | 4 |" in sheet and "labels: labels: 6 runs labelled" in sheet
-    assert "outcome: own_outcome, model judge-1, temperature 0" in sheet
+    assert "| own_outcome and labels | 4 |" in sheet and "labels: labels: 6 runs labelled" in sheet
+    assert "own_outcome: own_outcome, model judge-1, temperature 0" in sheet
     assert {path.name for path in (tmp_path / "judge").glob("sheet.*")} == {
         *("sheet.md", "sheet.tex", "sheet.html", "sheet.json")
     }
     figures = json.loads((tmp_path / "judge/sheet.json").read_text())
-    assert figures["rows"][0]["judges"]["webjudge"]["share"]["mean"] == pytest.approx(2 / 7)
+    assert figures["rows"][0]["judges"]["own_outcome"]["share"]["mean"] == pytest.approx(2 / 5)
     assert "the last line is neither SUCCESS, NOT SUCCESS nor UNKNOWN alone" in page
     assert report["cost_usd"] == 0 and report["calls"]["judge"]["calls"] == QUESTIONS
 
@@ -121,17 +121,17 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path, data, server):
     changes = settings(data, server.url, workers=1)
     command = [sys.executable, "-m", "experiments.judge", "--config=configs/judge.py:paper"]
     command += [f"--config.{key}={value}" for key, value in changes.items()]
-    server.hang_from = 9
+    server.hang_from = 6
     with subprocess.Popen([*command, f"--workdir={tmp_path / 'judge'}"], cwd=ROOT) as process:
         assert server.hung.acquire(timeout=3000)
         process.send_signal(signal.SIGKILL)
-    assert kept_in(tmp_path / "judge" / REPLIES) == 8
+    assert kept_in(tmp_path / "judge" / REPLIES) == 5
     assert not (tmp_path / "judge/judgements.jsonl").exists()
     server.hang_from = 0
     server.calls.clear()
     report = judge(tmp_path / "judge", changes)
-    assert len(server.calls) == QUESTIONS - 8 == report["requests"]["asked"]
-    assert report["judges"]["webjudge"]["passed"] == 2
+    assert len(server.calls) == QUESTIONS - 5 == report["requests"]["asked"]
+    assert report["judges"]["own_outcome"]["passed"] == 2
     # The call whose answer was lost stays in the ledger.
     assert report["calls"]["judge"]["calls"] == QUESTIONS + 1
 
@@ -148,18 +148,20 @@ def test_the_money_cap_ends_the_stage_and_keeps_answers(tmp_path, data, server):
     )
     report = judge(tmp_path / "judge", settings(data, server.url, **prices, **{"actor.cap_usd": 500.0}))
     assert len(server.calls) == QUESTIONS and report["cost_usd"] == pytest.approx(0.11 * QUESTIONS)
-    assert report["judges"]["outcome"]["cost_usd"] == pytest.approx(0.11 * ASKED_OUTCOME)
+    assert report["judges"]["own_outcome"]["cost_usd"] == pytest.approx(0.11 * ASKED_OUTCOME)
 
 
 def test_an_endpoint_that_fails_at_one_judge_leaves_its_runs_unjudged(tmp_path, data, server):
     server.reply_to = lambda prompt: (
-        Answer(503, {"error": {"message": "overloaded"}}) if kind_of(prompt) == "status" else reply_to(prompt)
+        Answer(503, {"error": {"message": "overloaded"}})
+        if kind_of(prompt) == "outcome"
+        else reply_to(prompt)
     )
     report = judge(tmp_path / "judge", settings(data, server.url))
-    assert [report["judges"]["webjudge"][name] for name in ("passed", "failed", "unjudged")] == [0, 1, 6]
-    reasons = report["judges"]["webjudge"]["unjudged_runs"]
+    assert [report["judges"]["own_outcome"][name] for name in ("passed", "failed", "unjudged")] == [0, 1, 6]
+    reasons = report["judges"]["own_outcome"]["unjudged_runs"]
     assert len(reasons) == 6 and all("status 503: overloaded" in one["reason"] for one in reasons)
-    assert report["judges"]["outcome"]["passed"] == 2
+    assert report["judges"]["own_rubric"]["passed"] == 1
 
 
 def test_without_a_model_recorded_verdicts_are_compared(tmp_path, data, server):

@@ -111,15 +111,16 @@ def test_errors_that_affect_every_call_end_the_run(api, answer, reason):
 
 
 def test_the_money_cap_ends_the_run(tmp_path):
-    prices = {"price_prompt": 100.0, "price_response": 100.0, "cap_usd": 0.2, "ledger": tmp_path / LEDGER}
+    prices = {"price_prompt": 100.0, "price_response": 100.0, "cap_usd": 1.0, "ledger": tmp_path / LEDGER}
     with (
-        PromptServer(says(status="Status: success")) as server,
-        judge_at(server, "own_webjudge", **prices) as judge,
+        PromptServer(says(outcome="SUCCESS")) as server,
+        judge_at(server, "own_outcome", **prices) as judge,
     ):
         with pytest.raises(BudgetError):
-            judge.judge(run(), Pictures())
-        assert 0 < len(server.calls) < 4
-    assert CallLedger(tmp_path / LEDGER).spent() <= 0.2
+            for number in range(10):
+                judge.judge(run(objective=f"Find lamp {number}."), Pictures())
+        assert 0 < len(server.calls) < 10
+    assert CallLedger(tmp_path / LEDGER).spent() <= 1.0
 
 
 def test_after_an_overload_the_same_question_is_asked_again_and_after_two_refusals_not(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.judges.base import unjudged
-from collection.judges.reading import read_object, read_score, read_status, read_verdict
+from collection.judges.reading import read_object, read_verdict
 from collection.judges.rubric import read_answer
 from tests.judges.playing import APIS, JudgeRun, play_all
 from tests.judges.runs import RUBRIC, run
@@ -34,7 +34,7 @@ def test_words_are_read_right(played, said, api):
 
 def test_the_table_of_verdicts_is_consistent():
     assert len(SAID) >= 60 and len({(said.judge, said.name) for said in SAID}) == len(SAID)
-    for judge in ("own_outcome", "own_webjudge", "own_rubric"):
+    for judge in ("own_outcome", "own_rubric"):
         assert {said.success for said in SAID if said.judge == judge} == {True, False, None}
 
 
@@ -97,13 +97,6 @@ def test_no_text_passes_an_outcome_without_a_verdict_line(text):
         assert not re.search(r"not[\s*_`]+SUCCESS", text, re.IGNORECASE)
 
 
-@given(TEXTS)
-def test_no_text_passes_webjudge_without_a_status_line(text):
-    if passes(read_status, text):
-        assert [word.lower() for word in re.findall(r"\w+", last_line(text))] == ["status", "success"]
-        assert not any(passes(lambda one: not read_status(one), line) for line in text.splitlines())
-
-
 @given(st.sampled_from(["SUCCESS", "**SUCCESS**", "Verdict: SUCCESS", "Done.\nSUCCESS"]), st.data())
 def test_one_strange_character_makes_no_pass_of_a_word(text, data):
     start = text.index("SUCCESS")
@@ -118,43 +111,8 @@ def test_one_strange_character_makes_no_pass_of_a_word(text, data):
 def test_a_word_before_or_behind_makes_no_pass(word):
     for text in (f"{word}SUCCESS", f"SUCCESS{word}", f"SUCCESS {word}"):
         assert not passes(read_verdict, f"The lamp is shown.\n{text}")
-    for text in (f"Status: {word}success", f"Status: success{word}", f"Status: success {word}"):
-        assert not passes(read_status, text)
     if word.lower() not in ("status", "verdict", "result", "decision", "judgment"):
         assert not passes(read_verdict, f"The lamp is shown.\n{word} SUCCESS")
-
-
-@given(TEXTS)
-def test_scores_are_one_to_five_or_none(text):
-    score = read_score(text)
-    assert score is None or (
-        score in range(1, 6) and last_line(text).lower().lstrip("#*_ ").startswith("score")
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("It shows the price.\nScore: 4", 4),
-        ("**Score: 5**", 5),
-        ("**Score**: 3/5.", 3),
-        ("SCORE: 1", 1),
-        ("Score: 0", None),
-        ("Score: 6", None),
-        ("Score: 45", None),
-        ("Score: 4.5", None),
-        ("Score: 4 or 5", None),
-        ("Score: 4\nScore: 5", None),
-        ("Score: 5\nIt shows the price.", None),
-        ("It scores 4", None),
-        ("4", None),
-        ("Score: four", None),
-        ("Score: ４", None),
-        ("", None),
-    ],
-)
-def test_scores(text, score):
-    assert read_score(text) == score
 
 
 JSON = st.recursive(

@@ -17,7 +17,7 @@ class Said:
     """A judge's words.
 
     Attributes:
-      judge: own_outcome, own_webjudge or own_rubric.
+      judge: own_outcome or own_rubric.
       success: what is to be read; None: no verdict.
       chat, gemini: what the endpoints send, where it is not the text.
     """
@@ -164,65 +164,6 @@ def _outcome() -> list[tuple[str, str, bool | None]]:
     ]
 
 
-def _webjudge() -> list[tuple[str, str, bool | None]]:
-    ends = "Thoughts: all key points are met by screenshots 2 and 3.\n"
-    return [
-        ("success", f"{ends}Status: success", True),
-        ("quotes", f'{ends}Status: "success"', True),
-        ("capitals", f"{ends}STATUS: SUCCESS", True),
-        ("bold", f"{ends}**Status:** success", True),
-        ("all bold", f"{ends}**Status: success**", True),
-        ("full stop and spaces", f"{ends}Status:  success. \n", True),
-        ("Chinese reasons", "思考:所有要点都已满足。\nStatus: success", True),
-        (
-            "unsuccessful in the reasons",
-            "The first search was unsuccessful, the second not.\nStatus: success",
-            True,
-        ),
-        ("failure", f"{ends}Status: failure", False),
-        ("failed", f"{ends}Status: failed", False),
-        ("unsuccessful", f"{ends}Status: unsuccessful", False),
-        ("Unsuccessful in quotes", f'{ends}Status: "Unsuccessful"', False),
-        ("not success", f"{ends}Status: not success", False),
-        ("not successful", f"{ends}Status: NOT SUCCESSFUL.", False),
-        ("success in the reasons", "It would be a success with the filter.\nStatus: failure", False),
-        ("un-successful", f"{ends}Status: un-successful", None),
-        ("not a success", f"{ends}Status: not a success", None),
-        ("nonsuccess", f"{ends}Status: nonsuccess", None),
-        ("no success", f"{ends}Status: no success", None),
-        ("partial success", f"{ends}Status: partial success", None),
-        ("successful", f"{ends}Status: successful", None),
-        ("success with a condition", f"{ends}Status: success (but the filter is missing)", None),
-        ("both words", f"{ends}Status: success or failure", None),
-        ("the prompt's two lines", f"{ends}Status: success\nStatus: failure", None),
-        ("two lines that differ, success last", f"Status: failure\n{ends}Status: success", None),
-        ("a line that cannot be read, then success", f"Status: unclear\n{ends}Status: success", None),
-        ("not the last line", f"Status: success\n{ends}", None),
-        ("in one line with the reasons", "Thoughts: all is well. Status: success", None),
-        ("on the next line", f"{ends}Status:\nsuccess", None),
-        ("no label", f"{ends}success", None),
-        ("another label", f"{ends}Verdict: success", None),
-        ("the outcome judge's form", f"{ends}SUCCESS", None),
-        ("unknown", f"{ends}Status: unknown", None),
-        ("nothing behind the colon", f"{ends}Status:", None),
-        ("quoted page text", f'{ends}The page shows "Status: success"', None),
-        ("Markdown quotation", f"{ends}> Status: success", None),
-        ("code block", f"{ends}```\nStatus: success\n```", None),
-        ("JSON", '{"Status": "success"}', None),
-        ("German", f"{ends}Status: Erfolg", None),
-        ("Chinese", f"{ends}Status: 成功", None),
-        ("Chinese label", f"{ends}状态:success", None),
-        ("Spanish", f"{ends}Estado: éxito", None),
-        ("full-width letters", f"{ends}Status: \uff53\uff55\uff43\uff43\uff45\uff53\uff53", None),
-        ("full-width colon", f"{ends}Status\uff1asuccess", None),
-        ("long s", f"{ends}Status: \u017fuccess", None),
-        ("zero width", f"{ends}Status: suc\u200bcess", None),
-        ("empty", "", None),
-        ("refusal in words", "I can't assist with that.", None),
-        ("broken off", f"{ends}Status: succ", None),
-    ]
-
-
 def rubric_answer(*points: Any, outcome: Any = "success", **changes: Any) -> dict[str, Any]:
     """An answer to `tests.judges.runs.RUBRIC`; the third criterion applies where it is given points."""
     earned = points or (3, 1)
@@ -343,7 +284,6 @@ def all_said() -> list[Said]:
     """The whole table; names are unique by judge."""
     return [
         *(Said("own_outcome", *row) for row in _outcome()),
-        *(Said("own_webjudge", *row) for row in _webjudge()),
         *(Said("own_rubric", *row) for row in _rubric()),
         *_endpoints(),
     ]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collection.judges.asking import CONCURRENT, ModelJudge, NoVerdictError, Questions, UnusableReplyError
+from collection.judges.asking import ModelJudge, NoVerdictError, Questions, UnusableReplyError
 from collection.judges.base import Verdict
 from collection.judges.notes import TaskNotes
 from collection.judges.official import driver
@@ -28,6 +28,8 @@ from rmsweb_jax.processes import ChildProcess, bypass_proxy_locally
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 
 NO_SCREENSHOTS = "[no verdict: the run has no screenshots]"
+# Calls of one judgement at a time.
+_CONCURRENT = 8
 # A process that has closed its output ends within this time.
 _END_S = 5.0
 # The child needs a path and a home; keys and settings of this process are none of its business.
@@ -141,7 +143,7 @@ class _Judgement:
 
     def __init__(self, questions: Questions):
         self._questions = questions
-        self._lock, self._slots = threading.Lock(), threading.BoundedSemaphore(CONCURRENT)
+        self._lock, self._slots = threading.Lock(), threading.BoundedSemaphore(_CONCURRENT)
         # Calls so far by their content: the judge's code wants a new reply to a repeated question.
         self._repeats: Counter[str] = Counter()
         self._last = self.reply = ""
