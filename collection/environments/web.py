@@ -23,12 +23,11 @@ from collection.environments.base import (
     View,
 )
 from collection.environments.blockers import Blocker, find_blocker
-from collection.environments.injection import find_injections
 from rmsweb_jax.actions import Action
 from rmsweb_jax.actions.schema import EXTRA_ACTIONS
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import ActionResult, Element, Incident, Observation, Tab, Task
+from rmsweb_jax.records.schema import ActionResult, Element, Observation, Tab, Task
 
 TODO = "todo.md"
 # Bounds on what enters a prompt or a record; an agent could create files without end.
@@ -173,15 +172,13 @@ class WebEnvironment:
         notices = [*([notice] if notice else []), *self._browser.notices, *self._late_downloads()]
         self._browser.notices.clear()
         observation = self._redacted(observation)
-        # Titles too: a page can put orders to the agent into every text that the prompt shows.
-        shown = [observation.title, observation.page_text, *(tab.title for tab in observation.tabs)]
         return View(
             observation=observation,
             page_stats=page_stats,
             file_system=self._file_list(),
             todo_contents=self.redact(self._read(TODO) or ""),
             notice=self.redact(" ".join(notices)),
-            incidents=(*self._browser.take_incidents(), *injections("\n".join(shown))),
+            incidents=self._browser.take_incidents(),
             blocker=self._blocker(observation),
         )
 
@@ -212,8 +209,7 @@ class WebEnvironment:
             result.model_copy(update={"text": self.redact(result.text), "output": self.redact(result.output)})
             for result in results
         )
-        output = "\n".join(f"{result.text}\n{result.output}" for result in results)
-        return StepResults(results, (*self._browser.take_incidents(), *injections(output)))
+        return StepResults(results, self._browser.take_incidents())
 
     def finish(self, done: Action) -> ActionResult:
         """Returns the result of `done` with the files it displays, up to `MAX_DISPLAYED_CHARS`."""
@@ -298,11 +294,6 @@ class WebEnvironment:
                 "elements": tuple(_redacted_element(element, redact) for element in observation.elements),
             }
         )
-
-
-def injections(text: str) -> tuple[Incident, ...]:
-    """Returns an incident per prompt injection in the text."""
-    return tuple(Incident(kind="injection", detail=excerpt) for excerpt in find_injections(text))
 
 
 def _redacted_element(element: Element, redact: Callable[[str], str]) -> Element:

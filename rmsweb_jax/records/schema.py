@@ -217,11 +217,11 @@ class Incident(Record):
     """A notable event of a run.
 
     Attributes:
-      kind: `injection` (page text that gives the agent instructions), `refused` (a request or an address that
-        the guard blocked), `robots_refused` and `robots_opened` (a document that robots.txt disallows, as
-        `config.guard.robots` says), `redirect` (the start page led to another site, which was admitted),
-        `proxy` (the upstream proxy failed), `popup` (a window that was closed), `download`, `dialog`
-        (dismissed or accepted), `page_cut` (a page too large to be shown whole).
+      kind: `refused` (a request or an address that the guard blocked), `robots_refused` and `robots_opened`
+        (a document that robots.txt disallows, as `config.guard.robots` says), `redirect` (the start page led
+        to another site, which was admitted), `proxy` (the upstream proxy failed), `popup` (a window that was
+        closed), `download`, `dialog` (dismissed or accepted), `page_cut` (a page too large to be shown
+        whole). Only older records have `injection` (page text that gives the agent instructions).
       detail: one line, without secrets.
     """
 

@@ -46,7 +46,7 @@ def test_a_step_has_the_incidents_of_observation_and_actions():
         def act(self, *args):
             return dataclasses.replace(super().act(*args), incidents=(Incident(kind="popup", detail="b"),))
 
-    page = Eventful(incidents=(Incident(kind="injection", detail="a"),))
+    page = Eventful(incidents=(Incident(kind="dialog", detail="a"),))
     trajectory = run(page, Lines(reply(CLICK), reply(DONE)))
     assert [[one.detail for one in step.incidents] for step in trajectory.steps] == [["a", "b"], ["a"]]
 
