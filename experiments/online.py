@@ -189,8 +189,7 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
     """
     if not isinstance(workdir, Path):
         raise UserError(f"{workdir}: online runs keep their episodes on a disk; give a folder as --workdir")
-    if not settings.play.browser.grid_url:
-        find_programs(settings.play.browser)
+    find_programs(settings.play.browser)
     tasks = TaskOrder(settings)
     processor = Processor.from_pretrained(resolve_model(settings.model), settings.max_pixels)
     actor = settings.play.actor.model_copy(

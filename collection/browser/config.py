@@ -10,7 +10,7 @@ import ada_url
 from pydantic import model_validator
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import Settings, internal, safe
+from rmsweb_jax.settings import Settings, internal
 
 DESKTOP = "desktop"
 
@@ -48,11 +48,9 @@ class BrowserConfig(Settings):
     """Settings of a browser.
 
     Attributes:
-      chromium, chromedriver: programs; empty finds them on PATH. Not used with `grid_url`.
+      chromium, chromedriver: programs; empty finds them on PATH.
       width, height: exact viewport size in CSS pixels.
       host_rules: Chromium host resolver rules, for example `MAP miniwob.test 127.0.0.1:8000`.
-      grid_url: URL of a Selenium Grid; empty starts a local browser. Browsers on a grid do not download,
-        because files on a node cannot be reached from here.
       page_load_seconds: time limit after which loading stops and the page is used as it is.
       script_seconds: time limit for a page's answer, after which it counts as unresponsive and is closed: as
         long as for a load, since real pages compute for 20 s.
@@ -60,14 +58,14 @@ class BrowserConfig(Settings):
         visible images and fonts have loaded.
       settle_ms: maximum of that wait.
       max_tabs: number of tabs; windows that a page opens beyond it are closed.
-      memory_mb: memory limit of a local browser, all processes together; beyond it the browser is abandoned.
+      memory_mb: memory limit of a browser, all processes together; beyond it the browser is abandoned.
       download_mb: size limit of a download.
       user_agent: user agent in headers and for scripts. Empty is Chromium's own, which reveals headless mode;
-        `desktop` is the same version in a window (not with `grid_url`). Client hints do not change, so
-        another version or system would contradict them.
+        `desktop` is the same version in a window. Client hints do not change, so another version or system
+        would contradict them.
       screen: WIDTHxHEIGHT of the screen that pages see, at least that of the window.
       locale: language of the browser, in headers and for scripts.
-      timezone: of scripts, such as `Europe/Vienna`; empty is the machine's (not with `grid_url`).
+      timezone: of scripts, such as `Europe/Vienna`; empty is the machine's.
       headed: a browser with a window, as people use it. Without a DISPLAY it gets a virtual one (Debian's
         package xvfb).
       storage_state: file with cookies and localStorage in Playwright's format. Each episode starts with those
@@ -82,7 +80,6 @@ class BrowserConfig(Settings):
     height: int = 1100
     flags: tuple[str, ...] = internal(())
     host_rules: tuple[str, ...] = internal(())
-    grid_url: str = safe("")
     page_load_seconds: float = internal(30.0)
     script_seconds: float = internal(30.0)
     quiet_ms: int = 200
@@ -104,13 +101,6 @@ class BrowserConfig(Settings):
         for entry in self.user_agents:
             if not entry.partition("=")[0] or "=" not in entry:
                 raise UserError(f"config.browser.user_agents: {entry!r} must be HOST=AGENT, or HOST=")
-        if self.grid_url and DESKTOP in (self.user_agent, *self._agents.values()):
-            reason = "the version of a grid's browsers is unknown; give the whole string"
-            raise UserError(f"config.browser.user_agent=desktop: {reason}")
-
-        for name in ("headed", "storage_state"):
-            if self.grid_url and getattr(self, name):
-                raise UserError(f"config.browser.{name}: not with grid_url; a grid's nodes have their own")
         return self
 
     @property
@@ -128,8 +118,6 @@ class BrowserConfig(Settings):
             raise UserError(f"config.browser.locale={self.locale!r}: write it as en-US or de")
         if not self.timezone:
             return
-        if self.grid_url:
-            raise UserError("config.browser.timezone: a grid's nodes have their own; set TZ there")
         try:
             zoneinfo.ZoneInfo(self.timezone)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:

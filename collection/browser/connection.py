@@ -36,14 +36,12 @@ from rmsweb_jax.errors import UserError
 
 T = TypeVar("T")
 
-# Messages for a lost browser; for a node killed behind a grid, they are generic.
+# Messages for a lost browser.
 _LOST = (
     "chrome not reachable",
     "disconnected",
-    "existing session",
     "session deleted",
     "invalid session",
-    "unable to find session",
 )
 MAX_DIALOG_CHARS = 200
 # The driver runs no command while a dialog is open, and a page may open one after the other.
@@ -86,11 +84,11 @@ class DriverConnection(abc.ABC):
         self._frames: list[tuple[Frame, WebElement]] = []
         try:
             self._devtools = DevTools(self._process.devtools_url, config.script_seconds, self._dialog_opened)
-            if guard is not None and self._process.ports:
+            if guard is not None:
                 guard.protect(*self._process.ports)
             if guard is not None and guard.watches:
                 # Before any page is opened.
-                guard.watch(self._process.local_devtools_url)
+                guard.watch(self._process.devtools_url)
         except OSError as error:
             self._process.end()
             raise UserError(f"no DevTools connection to the browser: {error}") from error
@@ -121,13 +119,13 @@ class DriverConnection(abc.ABC):
 
     @property
     def profile(self) -> str:
-        """Folder with all files of a local browser and its driver; empty on a grid."""
+        """Folder with all files of the browser and its driver."""
         return self._process.profile
 
     @property
     def process_ids(self) -> list[int]:
-        """Process ids of a local browser, its driver first; empty on a grid."""
-        return session_members(self._process.pid) if self._process.pid else []
+        """Process ids of the browser, its driver first."""
+        return session_members(self._process.pid)
 
     @property
     def age_s(self) -> float:
@@ -135,8 +133,8 @@ class DriverConnection(abc.ABC):
         return time.monotonic() - self._born
 
     def memory_mb(self) -> float:
-        """Returns the memory of a local browser in MB, all processes together; 0 on a grid."""
-        return memory_mb(self._process.pid) if self._process.pid else 0.0
+        """Returns the memory of the browser in MB, all processes together."""
+        return memory_mb(self._process.pid)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Calls WebDriver or DevTools; if a dialog interferes, repeats the call.
@@ -163,7 +161,7 @@ class DriverConnection(abc.ABC):
                 raise BrowserLostError(first_line(error)) from error
             except urllib3.exceptions.ReadTimeoutError as error:
                 # A page that hangs while it handles a click or a key blocks the driver for ever.
-                if not self._process.pid or not kill_busy_renderers(self.process_ids):
+                if not kill_busy_renderers(self.process_ids):
                     raise BrowserLostError("the browser's driver does not answer") from error
                 self._recover(self._replace_tab, error)
                 raise PageError("The page does not respond; it was closed") from error

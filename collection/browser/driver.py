@@ -1,8 +1,7 @@
-"""Start of Chromium with its driver, on this machine or on a Selenium Grid."""
+"""Start of Chromium with its driver."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import pathlib
@@ -19,7 +18,7 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.remote_connection import ChromeRemoteConnection
 from selenium.webdriver.common.proxy import Proxy, ProxyType
 from selenium.webdriver.remote.client_config import ClientConfig
-from selenium.webdriver.remote.file_detector import LocalFileDetector, UselessFileDetector
+from selenium.webdriver.remote.file_detector import UselessFileDetector
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from collection.browser.config import DESKTOP, BrowserConfig, first_line
@@ -86,11 +85,10 @@ class DriverProcess:
 
     Attributes:
       driver: the WebDriver session.
-      pid: process id of the local driver, which leads the session of all processes; 0 on a grid.
-      profile: folder with all files of a local browser and its driver; empty on a grid.
+      profile: folder with all files of the browser and its driver.
 
     Raises:
-      UserError: Chromium, its driver or the grid is missing or does not start.
+      UserError: Chromium or its driver is missing or does not start.
     """
 
     def __init__(self, config: BrowserConfig, guard_flags: Sequence[str]) -> None:
@@ -98,19 +96,14 @@ class DriverProcess:
         self._display: VirtualDisplay | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
-        self._grid_url = config.grid_url
         options = _options(config, guard_flags)
         try:
-            if config.grid_url:
-                self.driver = self._start_on_grid(config, options)
-            else:
-                self.driver = self._start_here(config, options)
+            self.driver = self._start(config, options)
         except (WebDriverException, urllib3.exceptions.HTTPError, OSError) as error:
             self.end()
-            where = config.grid_url or config.chromedriver or "chromedriver"
             raise UserError(
-                f"no browser session from {where}: {first_line(error)}; check that chromium and "
-                "chromium-driver have the same version, or the grid's address"
+                f"no browser session from {config.chromedriver or 'chromedriver'}: {first_line(error)}; "
+                "check that chromium and chromium-driver have the same version"
             ) from error
         except BaseException:
             self.end()
@@ -118,48 +111,28 @@ class DriverProcess:
 
     @property
     def pid(self) -> int:
-        return 0 if self._process is None else self._process.pid
+        """Process id of the driver, which leads the session of all processes."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
-    def downloads(self) -> pathlib.Path | None:
-        """Download folder; None on a grid, whose nodes keep downloads."""
-        return pathlib.Path(self.profile, "incoming") if self.profile else None
+    def downloads(self) -> pathlib.Path:
+        """Download folder."""
+        return pathlib.Path(self.profile, "incoming")
 
     @property
-    def ports(self) -> tuple[int, ...]:
-        """Ports of the local driver and of the local browser's DevTools; none on a grid."""
-        return () if self._process is None else (self._port, urlsplit(self.devtools_url).port or 0)
+    def ports(self) -> tuple[int, int]:
+        """Ports of the driver and of the browser's DevTools."""
+        return self._port, urlsplit(self.devtools_url).port or 0
 
     @functools.cached_property
     def devtools_url(self) -> str:
         """WebSocket address of the browser's DevTools."""
-        if self.profile:
-            port, path = pathlib.Path(self.profile, "DevToolsActivePort").read_text().split()
-            return f"ws://127.0.0.1:{port}{path}"
-        url = self.driver.capabilities.get("se:cdp")
-        if url is None:
-            raise UserError("the grid gives no DevTools address (se:cdp); check that its nodes run Chromium")
-        # The node names itself, or what its own settings call the grid; we can reach the grid alone.
-        grid = urlsplit(self._grid_url)
-        scheme = "wss" if grid.scheme == "https" else "ws"
-        return urlsplit(url)._replace(scheme=scheme, netloc=grid.netloc.rpartition("@")[2]).geturl()
-
-    @property
-    def local_devtools_url(self) -> str:
-        """`devtools_url` for a guard, which connects to it from this machine. Raises UserError on a grid."""
-        if self.profile:
-            return self.devtools_url
-        names = "config.guard.subresources, config.guard.redirects and config.guard.robots"
-        raise UserError(
-            f"{names}: a guard can judge documents apart from other requests in local browsers only; "
-            "set them to none, refuse and ignore, or leave config.browser.grid_url empty"
-        )
+        port, path = pathlib.Path(self.profile, "DevToolsActivePort").read_text().split()
+        return f"ws://127.0.0.1:{port}{path}"
 
     def end(self) -> None:
-        """Kills all processes of a local browser and removes its files; ends a grid's session."""
-        if self._process is None and "driver" in vars(self):
-            with contextlib.suppress(WebDriverException, urllib3.exceptions.HTTPError, OSError):
-                self.driver.quit()
+        """Kills all processes of the browser and removes its files."""
         if self._process is not None:
             kill_session(self._process.pid)
             self._process.wait()
@@ -169,15 +142,7 @@ class DriverProcess:
         for folder in filter(None, (self.profile, self._temporary)):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _start_on_grid(self, config: BrowserConfig, options: webdriver.ChromeOptions) -> WebDriver:
-        client = ClientConfig(config.grid_url, timeout=_command_timeout(config))  # type: ignore[arg-type]
-        connection = ChromeRemoteConnection(config.grid_url, client_config=client)
-        driver = webdriver.Remote(connection, options=options)
-        # Files to upload are on this machine, the browser is not.
-        driver.file_detector = LocalFileDetector()
-        return driver
-
-    def _start_here(self, config: BrowserConfig, options: webdriver.ChromeOptions) -> WebDriver:
+    def _start(self, config: BrowserConfig, options: webdriver.ChromeOptions) -> WebDriver:
         chromium, chromedriver = find_programs(config)
         options.binary_location = str(_LAUNCHER)
         if config.user_agent == DESKTOP:
@@ -210,7 +175,7 @@ class DriverProcess:
         driver = webdriver.Remote(connection, options=options)
         driver.file_detector = UselessFileDetector()
         # Without a timeout, a hanging driver would block the episode for ever.
-        client.timeout = _command_timeout(config)
+        client.timeout = max(config.page_load_seconds, config.script_seconds) + _DRIVER_GRACE_S
         return driver
 
     def _start_driver(self, chromedriver: str, environment: Mapping[str, str]) -> None:
@@ -253,7 +218,7 @@ class DriverProcess:
 
 
 def find_programs(config: BrowserConfig) -> tuple[str, str]:
-    """Returns the paths of a local Chromium and its driver. Raises UserError if one is not installed."""
+    """Returns the paths of Chromium and its driver. Raises UserError if one is not installed."""
     chromium = find_program(config.chromium, ("chromium", "chromium-browser", "google-chrome"))
     chromedriver = find_program(config.chromedriver, ("chromedriver",))
     if shutil.which("setpriv") is None:
@@ -273,10 +238,6 @@ def _desktop_agent(chromium: str) -> str:
         "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
         f"Chrome/{version[1]}.0.0.0 Safari/537.36"
     )
-
-
-def _command_timeout(config: BrowserConfig) -> float:
-    return max(config.page_load_seconds, config.script_seconds) + _DRIVER_GRACE_S
 
 
 def _options(config: BrowserConfig, guard_flags: Sequence[str]) -> webdriver.ChromeOptions:

@@ -120,17 +120,16 @@ class Downloads:
     """The browser's download folder.
 
     Args:
-      folder: the browser's download folder; None if it is unknown (on a grid).
+      folder: the browser's download folder.
       max_mb: size limit of a finished file. Unfinished files are limited by the guard's proxy and, all
         together, by ten times this size; then the browser is abandoned.
     """
 
-    def __init__(self, folder: pathlib.Path | None, max_mb: int) -> None:
+    def __init__(self, folder: pathlib.Path, max_mb: int) -> None:
         self.folder = folder
         self._max_bytes = max_mb * 1_000_000
         self._reported: set[str] = set()
-        if folder is not None:
-            folder.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
 
     def clear(self) -> None:
         """Removes all files."""
@@ -201,8 +200,6 @@ class Downloads:
 
     def _paths(self) -> list[pathlib.Path]:
         """Returns the files in the folder, oldest first."""
-        if self.folder is None:
-            return []
         found = []
         with os.scandir(self.folder) as entries:
             for entry in entries:

@@ -29,8 +29,7 @@ def find_program(path: str, names: tuple[str, ...]) -> str:
     if found is None:
         raise UserError(
             f"{path or names[0]} not found; install chromium and chromium-driver "
-            "(Debian: apt-get install chromium chromium-driver), add their folder to PATH, or use a Selenium "
-            "Grid (--config.browser.grid_url)"
+            "(Debian: apt-get install chromium chromium-driver), or add their folder to PATH"
         )
     return found
 

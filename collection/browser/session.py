@@ -43,13 +43,10 @@ class Browser(Tabs):
         config = config or BrowserConfig()
         super().__init__(config, guard)
         self.downloads = Downloads(self._process.downloads, config.download_mb)
-        folder = self.downloads.folder
         # The setting lasts as long as the window it is made from, so it is made from the spare window.
         self.call(self._driver.switch_to.window, self._spare)
-        if folder is None:
-            self.cdp("Browser.setDownloadBehavior", behavior="deny")
-        else:
-            self.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        folder = str(self.downloads.folder)
+        self.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
         self.call(self._driver.switch_to.window, self._current)
 
     def goto(self, url: str) -> None:

@@ -40,7 +40,7 @@ class RecyclePolicy(Settings):
 
     Attributes:
       browser_max_age_s: time since its start.
-      browser_max_mb: memory of all its processes; 0 means no limit. Ignored on a grid, where it is unknown.
+      browser_max_mb: memory of all its processes; 0 means no limit.
       browser_max_episodes: episodes played in it.
     """
 

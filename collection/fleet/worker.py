@@ -35,7 +35,7 @@ from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import Task, Trajectory
 
 FILES = "files"  # Folder of files that running episodes download or write.
-# Attempts to start a browser. On a grid each attempt waits for a free node first.
+# Attempts to start a browser: the start can fail on a machine that is busy for a moment.
 _STARTS = 4
 
 
@@ -182,7 +182,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         return reflect(trajectory, guidance, self._actor)
 
     def _browser(self, task: Task) -> Browser:
-        """Returns a browser for an episode; retries, because a grid may have a free node later."""
+        """Returns a browser for an episode; retries, as a start can fail."""
         for left in reversed(range(_STARTS)):
             try:
                 return self._browsers.browser(task)

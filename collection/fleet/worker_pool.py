@@ -86,8 +86,7 @@ class LocalWorkerPool:
 
     def start(self, journal: str) -> int:
         # Checked here, because every worker would retry several times and report the same error.
-        if not self._config.settings.browser.grid_url:
-            find_programs(self._config.settings.browser)
+        find_programs(self._config.settings.browser)
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=work, args=(theirs, self._workdir, journal, self._config), name="browser-worker"

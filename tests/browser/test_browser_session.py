@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import psutil
 import pytest
@@ -26,7 +24,6 @@ from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserLostError
 from rmsweb_jax.errors import UserError
-from tests.loopback import PageHandler, serving
 
 SMALL = BrowserConfig(width=321, height=201, quiet_ms=0)
 
@@ -208,48 +205,6 @@ def test_a_local_browser_is_reached_without_the_proxy_of_the_environment(
     guard = Guard(GuardConfig(), watch=True)
     with guard, Browser(BrowserConfig(), guard) as browser:
         assert browser.script("return 6 * 7") == 42
-
-
-def test_an_unreachable_grid_is_reported_in_one_line() -> None:
-    with pytest.raises(UserError, match=r"no browser session from http://127\.0\.0\.1:9"):
-        Browser(BrowserConfig(grid_url="http://127.0.0.1:9"))
-
-
-class _Grid(PageHandler):
-    """Gives sessions; an address of DevTools only if `devtools` is set."""
-
-    devtools: ClassVar[dict[str, str]] = {}
-    asked: ClassVar[list[str]] = []
-    ended: ClassVar[list[str]] = []
-
-    def get(self) -> None:
-        self.asked.append(self.path)
-        self.send_error(404)
-
-    def post(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        session = {"sessionId": "one", "capabilities": {"browserName": "chrome", **self.devtools}}
-        self.reply(json.dumps({"value": session}), "application/json")
-
-    def delete(self) -> None:
-        self.ended.append(self.path)
-        self.reply('{"value": null}', "application/json")
-
-
-def test_a_session_of_a_grid_ends_if_the_browser_cannot_be_used() -> None:
-    _Grid.ended.clear()
-    with serving(_Grid) as address, pytest.raises(UserError, match="no DevTools address"):
-        Browser(BrowserConfig(grid_url=f"http://{address}"))
-    assert _Grid.ended == ["/session/one"]
-
-
-def test_devtools_of_a_grid_are_reached_by_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A node without the setting `grid-url` names its own address, which others may not reach.
-    monkeypatch.setattr(_Grid, "devtools", {"se:cdp": "ws://192.0.2.1:4444/session/one/se/cdp"})
-    _Grid.asked.clear()
-    with serving(_Grid) as address, pytest.raises(UserError, match=r"no DevTools connection.*404"):
-        Browser(BrowserConfig(grid_url=f"http://{address}"))
-    assert _Grid.asked == ["/session/one/se/cdp"]
 
 
 def test_the_driver_is_the_first_process_though_numbers_start_again(monkeypatch: pytest.MonkeyPatch) -> None:

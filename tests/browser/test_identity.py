@@ -53,7 +53,6 @@ def test_it_is_the_same_everywhere(asked):
         ({"locale": "Deutsch, bitte"}, "write it as en-US or de"),
         ({"timezone": "Vienna"}, "unknown; write it as Europe/Vienna"),
         ({"timezone": "../../etc/passwd"}, "unknown; write it as Europe/Vienna"),
-        ({"timezone": "UTC", "grid_url": "http://127.0.0.1:4444"}, "a grid's nodes have their own"),
     ],
 )
 def test_what_is_no_such_place_is_one_line(setting, line):

@@ -128,8 +128,3 @@ def test_what_is_no_state_is_one_line(text, line, tmp_path):
     with pytest.raises(UserError, match=line) as error:
         read_state(str(path))
     assert "\n" not in str(error.value) and str(path) in str(error.value)
-
-
-def test_a_grid_has_its_own_browsers():
-    with pytest.raises(UserError, match=r"config\.browser\.storage_state: not with grid_url"):
-        BrowserConfig(grid_url="http://127.0.0.1:4444", storage_state="a.json")

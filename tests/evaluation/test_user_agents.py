@@ -110,11 +110,6 @@ def test_the_nearest_host_decides():
     [
         ({"user_agents": ("example.org",)}, "'example.org' must be HOST=AGENT, or HOST="),
         ({"user_agents": ("=x",)}, "'=x' must be HOST=AGENT, or HOST="),
-        (
-            {"user_agent": "desktop", "grid_url": "http://grid:4444"},
-            "the version of a grid's browsers is unknown",
-        ),
-        ({"user_agents": ("a=desktop",), "grid_url": "http://grid:4444"}, "give the whole string"),
         ({"user_agent": "desktop", "chromium": "/bin/true"}, "/bin/true --version: no version; give config"),
     ],
 )

@@ -272,7 +272,7 @@ def test_without_chromium_no_worker_starts(tmp_path, monkeypatch, capfd):
     pool = make_pool(tmp_path, config())
     with contextlib.ExitStack() as stack:
         stack.callback(pool.close, frozenset())
-        with pytest.raises(UserError, match=r"chromium not found; install .*--config\.browser\.grid_url"):
+        with pytest.raises(UserError, match="chromium not found; install "):
             pool.start("000001.jsonl")
     assert capfd.readouterr() == ("", "")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import random
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -39,8 +38,6 @@ class GuardConfig(Settings):
         go; each browser takes one of them at random. Names are resolved here, so that their addresses are
         judged; those in `hosts` are reached directly.
       upstream_auth_env: environment variable with USER:PASSWORD for these proxies.
-      listen: this machine's IPv4 address on which the proxy listens. A grid's browsers on other machines must
-        be able to reach it; everyone who can reach it has the browser's access.
       max_response_mb: size of a response body on the wire.
       max_decompressed_mb: size of a compressed response after decompression.
       max_decompression_ratio: ratio of unpacked to compressed size; small responses are exempt.
@@ -61,7 +58,6 @@ class GuardConfig(Settings):
     proxy: bool = True
     upstream: tuple[str, ...] = ()
     upstream_auth_env: str = ""
-    listen: str = "127.0.0.1"
     max_response_mb: float = internal(64.0, gt=0)
     max_decompressed_mb: float = internal(256.0, gt=0)
     max_decompression_ratio: float = internal(200.0, gt=0)
@@ -73,10 +69,6 @@ class GuardConfig(Settings):
 
     @model_validator(mode="after")
     def _check_addresses(self) -> Self:
-        if not _is_address(self.listen):
-            raise UserError(
-                f"config.guard.listen is {self.listen!r}: write one of this machine's IPv4 addresses"
-            )
         if self.upstream:
             # Machines that only train lack its packages.
             from collection.browser.guard.upstream_proxy import UpstreamProxy
@@ -105,11 +97,3 @@ class GuardConfig(Settings):
     def host_addresses(self) -> dict[str, str]:
         """`hosts` as a mapping from name to address."""
         return {name: address for name, _, address in (entry.partition("=") for entry in self.hosts)}
-
-
-def _is_address(text: str) -> bool:
-    """Returns True for an IPv4 address that a browser can connect to; 0.0.0.0 is not one."""
-    try:
-        return not ipaddress.IPv4Address(text).is_unspecified
-    except ValueError:
-        return False

@@ -19,7 +19,7 @@ from collection.browser.guard.policy import (
     secure_sources,
     site_sources,
 )
-from collection.browser.guard.proxy import EgressProxy, ProxyReport, SourceLists
+from collection.browser.guard.proxy import HOST, EgressProxy, ProxyReport, SourceLists
 from collection.browser.guard.redaction import Redactor
 from collection.browser.guard.refusals import ROBOTS
 from rmsweb_jax.records.schema import Incident
@@ -93,7 +93,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
     @property
     def proxy_address(self) -> str:
         """`ADDRESS:PORT` once started; empty without a proxy."""
-        return "" if self._proxy is None else f"{self.config.listen}:{self._proxy.port}"
+        return "" if self._proxy is None else f"{HOST}:{self._proxy.port}"
 
     @property
     def flags(self) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.documents import Move
 from collection.browser.guard.refusals import Refusal
 from collection.browser.guard.upstream import Connector
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import die_with_parent
 
 # The proxy answers commands at once; a longer wait means that it hangs.
@@ -71,6 +70,10 @@ class SourceLists:
     subresources: tuple[str, ...] = ()
 
 
+# The browser is on the same machine.
+HOST = "127.0.0.1"
+
+
 class EgressProxy:
     """A proxy process. It ends with the process and, like a browser's driver, the thread that started it.
 
@@ -78,7 +81,7 @@ class EgressProxy:
       hosts: see `Connector`.
 
     Raises:
-      UserError: an entry of `hosts` is malformed, or (from `start`) the address is not this machine's.
+      UserError: an entry of `hosts` is malformed.
       ProxyLostError: from all methods except `close`, once the process is gone.
     """
 
@@ -90,7 +93,6 @@ class EgressProxy:
             "hosts": dict(hosts),
             "proxy": dataclasses.asdict(proxy) if proxy else None,
         }
-        self._listen = config.listen
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -101,13 +103,7 @@ class EgressProxy:
 
         Returns at once: the listening socket exists already, so early connections wait in its backlog.
         """
-        try:
-            listener = socket.create_server((self._listen, 0), backlog=128)
-        except OSError as error:
-            raise UserError(
-                f"guard.listen: the proxy cannot listen on {self._listen} ({error.strerror}); "
-                "write one of this machine's addresses"
-            ) from error
+        listener = socket.create_server((HOST, 0), backlog=128)
         ours, theirs = socket.socketpair()
         with listener, theirs:
             self.port = listener.getsockname()[1]

@@ -13,7 +13,6 @@ from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, PageError
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
-from rmsweb_jax.errors import UserError
 from tests.browser.guard.app import tunnel
 from tests.loopback import ANY_CERTIFICATE, PageHandler, serving, tls_context
 
@@ -168,12 +167,3 @@ def test_parts_are_refused_as_long_as_no_browser_is_watched(site):
         while guard.alive and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not guard.alive
-
-
-def test_a_browser_on_a_grid_cannot_be_watched():
-    from collection.browser.driver import DriverProcess
-
-    process = DriverProcess.__new__(DriverProcess)
-    process.profile = ""
-    with pytest.raises(UserError, match=r"config\.guard\.subresources.* local browsers only"):
-        _ = process.local_devtools_url

@@ -1,7 +1,5 @@
 """Sources of a task's own site, and a guard without a proxy."""
 
-import socket
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.guard.policy import HostSource, Reason, UrlPolicy, site_sources
-from rmsweb_jax.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -60,25 +57,6 @@ def test_a_task_cannot_name_private_places():
     for url in ("http://10.0.0.1/", "http://localhost:81/", "http://192.168.0.1/"):
         assert guard.check(url).reason is Reason.PRIVATE
     assert guard.check("http://127.0.0.1:8000/").allowed
-
-
-@pytest.mark.parametrize("address", ["", "localhost", "0.0.0.0", "::1", "1.2.3"])
-def test_a_proxy_waits_at_an_address_of_this_machine(address):
-    with pytest.raises(UserError, match=r"guard\.listen is"):
-        GuardConfig(listen=address)
-
-
-def test_browsers_on_other_machines_use_the_listen_address():
-    with Guard(GuardConfig(listen="127.0.0.2")) as guard:
-        host, port = guard.proxy_address.split(":")
-        assert host == "127.0.0.2"
-        assert f"--proxy-server=http://127.0.0.2:{port}" in guard.flags
-        assert "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.2" in guard.flags
-        with socket.create_connection((host, int(port))) as browser:
-            browser.sendall(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
-            assert browser.recv(100).startswith(b"HTTP/1.1 403")
-    with pytest.raises(UserError, match=r"the proxy cannot listen on 192\.0\.2\.1"):
-        Guard(GuardConfig(listen="192.0.2.1")).start()
 
 
 def test_without_a_proxy_nothing_runs():
