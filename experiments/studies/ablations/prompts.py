@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments import cli
 from experiments.studies.ablations.records import HeldOut, save
@@ -40,7 +39,6 @@ from rmsweb_jax.rl.metrics import evaluate
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
 from rmsweb_jax.rl.rollout import Rollouts
 from rmsweb_jax.rl.train import make_generator
-from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.train import load_policy
 from rmsweb_jax.training.mesh import make_mesh
 
@@ -50,7 +48,7 @@ CLASSES = {"accepted": ("accepted",), "solved": ("solved",), "hard": ("unsolved"
 _GROUP_OF = {fate: name for name, fates in CLASSES.items() for fate in fates}
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: PromptSettings, workdir: Path) -> None:
     """Draws, and writes `report.json` last.
 
     Raises:
@@ -59,7 +57,6 @@ def main(config: ConfigDict, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         return
     start = time.monotonic()
-    settings = from_config(PromptSettings, config)
     source = resolve_model(settings.model)
     processor = Processor.from_pretrained(source, settings.max_pixels)
 

@@ -24,8 +24,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from collection.evaluation.results import to_json
 from collection.report.sources import RunFolder
 from collection.report.tables import to_markdown
@@ -50,7 +48,6 @@ from experiments.studies.ablations.records import (
 from experiments.studies.ablations.settings import FULL, AblationSettings
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.settings import from_config
 from rmsweb_jax.storage import local_path
 
 # Variant, seed and kind of a result.
@@ -64,14 +61,13 @@ _FIXED = (
 _FIRST_SEED = 1000
 
 
-def main(config: ConfigDict, workdir: Path) -> None:
+def main(settings: AblationSettings, workdir: Path) -> None:
     """Runs what is missing and writes the page, also after a failure or an interrupt.
 
     Raises:
       UserError: the demo run is missing or differs from that of earlier results, or trainings or evaluations
         failed (the others have finished).
     """
-    settings = from_config(AblationSettings, config)
     folder = local_path(settings.output, "config.output") if settings.output else workdir / "results"
     try:
         if missing(settings, folder):

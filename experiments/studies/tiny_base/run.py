@@ -15,7 +15,6 @@ from pathlib import Path
 import jax.numpy as jnp
 from absl import logging
 from flax import nnx
-from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from collection.environments.miniwob import page_names
@@ -32,7 +31,6 @@ from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.settings import from_config
 from rmsweb_jax.training.metrics import read_metrics
 
 
@@ -129,8 +127,7 @@ def score_all(config: BaseConfig, model: Qwen3VL, make: BatchMaker, held_out: Ba
     return scores
 
 
-def main(settings: ConfigDict, workdir: Path) -> None:
-    config = from_config(BaseConfig, settings)
+def main(config: BaseConfig, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         logging.info("%s is finished", workdir)
         return
