@@ -151,7 +151,7 @@ UNKNOWN = [
         "judge",
         "config.judges",
         "('oracle',)",
-        "config.judges is 'oracle': use one of reward, recorded, outcome",
+        "config.judges is 'oracle': use one of reward, recorded, own_outcome",
     ),
     ("judge", "config.workers", "0", "config.workers is 0: make it 1 or more"),
     ("judge", "config.data", "", "config.data is empty: give --config.data=DIR"),
