@@ -1,8 +1,12 @@
 """Order of the tests and one cache of compiled programs for all of them."""
 
+import csv
 import gc
 import os
+import resource
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +53,28 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="rmsweb-jax-tests-")
         config.add_cleanup(folder.cleanup)
         os.environ |= {_CACHE: folder.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu-times", metavar="FILE", help="a row per test: file, name, seconds, CPU seconds")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Measures a test and the fixtures that it starts; CPU is of this process and its ended children."""
+    if path := item.config.getoption("--cpu-times"):
+        start, before = time.monotonic(), _cpu_seconds()
+    result = yield
+    if path:
+        with open(path, "a") as file:
+            row = [item.location[0], item.name, time.monotonic() - start, _cpu_seconds() - before]
+            csv.writer(file).writerow(row)
+    return result
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def pytest_collection_finish() -> None:
