@@ -36,11 +36,11 @@ _LONG = (
     "examples/test_examples.py",
 )
 
-# The same examples in every run, on any machine and load; `make fuzz` draws new ones.
+# The same few examples in every run, on any machine and load; `make fuzz` draws new ones, and many.
 # How fast examples are drawn depends on the machine, so it fails no test.
 _UNTIMED = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("fixed", derandomize=True, **_UNTIMED)
-settings.register_profile("fuzz", print_blob=True, **_UNTIMED)
+settings.register_profile("fixed", max_examples=25, derandomize=True, **_UNTIMED)
+settings.register_profile("fuzz", max_examples=200, print_blob=True, **_UNTIMED)
 settings.load_profile("fixed")
 
 

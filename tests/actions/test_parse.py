@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rmsweb_jax.actions import (
@@ -171,7 +171,6 @@ def test_catalogue_lists_every_action_but_the_switched_off():
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-@settings(max_examples=100)
 @given(TEXT, TEXT, st.none() | TEXT, st.lists(TEXT, min_size=1, max_size=3))
 def test_any_reply_round_trips(memory, goal, thinking, texts):
     reply = Reply(
@@ -190,7 +189,6 @@ def test_any_reply_round_trips(memory, goal, thinking, texts):
     assert json.loads(text[start:end]) == [{"scroll_to_text": {"text": item}} for item in texts]
 
 
-@settings(max_examples=200)
 @given(st.text(max_size=60))
 def test_any_text_is_parsed_or_refused_in_one_line(text):
     try:

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rmsweb_jax.actions import explain_response, score_response
@@ -60,7 +60,6 @@ FEW_TYPES = st.sampled_from(["click_element_by_index", "scroll", "input_text", "
 SHORT_LISTS = st.lists(FEW_TYPES, min_size=1, max_size=4)
 
 
-@settings(max_examples=300)
 @given(PAIRS_OF_A_TYPE)
 def test_one_action_each_has_one_of_four_levels_and_no_direction(pair):
     predicted, target = pair
@@ -72,14 +71,12 @@ def test_one_action_each_has_one_of_four_levels_and_no_direction(pair):
     assert score(target, target) == 1.0
 
 
-@settings(max_examples=100)
 @given(ANY, ANY)
 def test_another_type_is_wrong(predicted, target):
     if predicted.keys() != target.keys():
         assert score(predicted, target) == 0.0
 
 
-@settings(max_examples=150)
 @given(LISTS, LISTS)
 def test_lists_score_between_zero_and_one_and_have_no_direction(first, second):
     forward = score_response(reply(*first), reply(*second))
@@ -90,7 +87,6 @@ def test_lists_score_between_zero_and_one_and_have_no_direction(first, second):
     assert 0.0 <= text_response(reply(*first), reply(*second)) <= 1.0
 
 
-@settings(max_examples=100)
 @given(LISTS, LISTS, st.randoms(use_true_random=False))
 def test_order_of_keys_does_not_count(predicted, target, chance):
     def shuffled(value):
@@ -126,7 +122,6 @@ ALIASES = {
 PARAMETER_ALIASES = {"while_holding_ctrl": "ctrl", "clear_existing": "clear", "num_pages": "pages"}
 
 
-@settings(max_examples=200)
 @given(ANY, st.randoms(use_true_random=False))
 def test_aliases_defaults_and_numbers_in_strings_are_exact(target, chance):
     ((name, params),) = target.items()
@@ -144,7 +139,6 @@ def test_aliases_defaults_and_numbers_in_strings_are_exact(target, chance):
     assert text_response(reply(response), reply(target)) == 1.0
 
 
-@settings(max_examples=100)
 @given(LISTS, ANY, st.integers(0, 5))
 def test_a_wrong_action_more_lowers_an_exact_score_if_it_changes_what_is_executed(target, extra, position):
     longer, exact = reply(*target[:position], extra, *target[position:]), reply(*target)
@@ -163,7 +157,6 @@ def _best(predicted, wanted):
     return max((round(levels + level, 6), round(weighted + weight * level, 6)), skipped)
 
 
-@settings(max_examples=150)
 @given(SHORT_LISTS, SHORT_LISTS)
 def test_alignment_is_the_best_of_all(first, second):
     predicted, wanted = ([normalize_action(action) for action in actions] for actions in (first, second))
@@ -177,7 +170,6 @@ def test_alignment_is_the_best_of_all(first, second):
         assert one_pair.target < next_pair.target
 
 
-@settings(max_examples=100)
 @given(
     st.integers(0, 10**6),
     st.integers(0, 10**6),
@@ -194,7 +186,6 @@ def test_another_number_is_never_similar(first, second, frame):
     assert score(grouped, action) == (1.0 if first < 1000 else 0.7)
 
 
-@settings(max_examples=100)
 @given(st.dates(), st.dates())
 def test_another_date_is_never_similar(first, second):
     formats = ["%Y-%m-%d", "%Y/%m/%d", "%d %B %Y", "%B %d, %Y", "%d-%b-%Y"]

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.agent.config import PromptConfig
@@ -110,7 +110,6 @@ FORGED = st.lists(
 
 
 @given(st.sampled_from(SLOTS), FORGED, st.sampled_from(("full", "compact")))
-@settings(max_examples=150)
 def test_no_text_from_outside_can_forge_a_mark(slot, text, style):
     forged, plain = prompt(style, **{slot: text}), prompt(style)
     empty = prompt(style, **{slot: ""})
@@ -118,7 +117,6 @@ def test_no_text_from_outside_can_forge_a_mark(slot, text, style):
 
 
 @given(st.sampled_from(("url", "title", "result", "error", "notice")), st.text(max_size=80))
-@settings(max_examples=60)
 def test_one_line_stays_one_line(slot, text):
     assert len(prompt(**{slot: f"x{text}"}).splitlines()) <= len(prompt().splitlines())
 

@@ -112,7 +112,7 @@ def test_caches_of_8_bits_are_near(model, dtype, tolerance):
 
 
 @pytest.mark.slow
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(
     order=st.permutations(range(6)),
     lanes=st.sampled_from([1, 2, 8]),

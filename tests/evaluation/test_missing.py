@@ -47,7 +47,6 @@ def hits(data: st.DataObject, results: Results) -> np.ndarray:
     return np.array(drawn).reshape(-1, 3)
 
 
-@settings(max_examples=30, deadline=None)
 @given(RUNS, st.data())
 def test_a_run_against_itself_is_zero_whatever_is_missing_on_either_side(fates, data):
     whole = made(fates)
@@ -63,7 +62,7 @@ def test_a_run_against_itself_is_zero_whatever_is_missing_on_either_side(fates, 
                 assert one["least"] <= 0.0 <= one["most"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(RUNS, RUNS, st.sampled_from("ab"))
 def test_a_site_that_is_missing_on_both_sides_leaves_the_figures_of_the_others(fates, other_fates, site):
     count = min(len(fates), len(other_fates))
@@ -88,7 +87,6 @@ def test_a_site_that_is_missing_on_both_sides_leaves_the_figures_of_the_others(f
     assert hit.any() <= (site in figures["by_site"] and figures["by_site"][site]["pass_at_1"] is None)
 
 
-@settings(max_examples=60, deadline=None)
 @given(RUNS, RUNS, st.data())
 def test_bounds_hold_every_completion(fates, other_fates, data):
     count = min(len(fates), len(other_fates))
@@ -105,7 +103,6 @@ def test_bounds_hold_every_completion(fates, other_fates, data):
     assert rate is None or rate.least - 1e-9 <= rate.mean <= rate.most + 1e-9
 
 
-@settings(max_examples=50, deadline=None)
 @given(RUNS, st.integers(1, 3))
 def test_pass_at_k_is_the_mean_over_tasks_with_k_results_of_their_subsets_of_k(fates, k):
     results = made(fates)

@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, bootstrap, ttest_rel
 
@@ -117,7 +117,6 @@ def test_same_seed_same_interval_other_seed_another():
     assert statistics.bootstrap_mean(values, seed=3) != statistics.bootstrap_mean(values, seed=4)
 
 
-@settings(max_examples=30)
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12))
 def test_the_interval_of_a_mean_lies_within_the_values(values):
     interval = statistics.bootstrap_mean(np.array(values))
@@ -377,7 +376,6 @@ def runs_of(successes: list[int]) -> np.ndarray:
     return np.arange(3) < np.array(successes)[:, None]
 
 
-@settings(max_examples=50)
 @given(DIFFERENCES)
 def test_the_permutation_test_goes_through_all_signs(pairs):
     first, second = (list(one) for one in zip(*pairs, strict=True))
@@ -408,7 +406,6 @@ def test_disagreements_are_counted_on_each_side():
 
 
 # statsmodels collects garbage at every call, which takes long where jax is loaded.
-@settings(max_examples=25)
 @given(st.lists(st.floats(0, 1), max_size=6))
 def test_holm_is_closed_testing_with_bonferroni(p_values):
     """The oracle goes through every set of hypotheses: p is the worst of the sets that hold its own."""

@@ -7,7 +7,7 @@ import signal
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.fleet.journals import FOLDER, JournalIndex, append_record, load_histories, new_journal
@@ -170,7 +170,6 @@ VERDICT = {"judge": "j", "judge_text": "SUCCESS", "success": True}
 UNREAD = {"judge_text": "?"}
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.permutations(["ended", "ended again", "played", "unread", "judged"]))
 def test_the_record_that_says_most_counts_in_any_order(tmp_path_factory, order):
     """Journals are read by number, and not in the order in which they were written."""

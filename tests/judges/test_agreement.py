@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.judges.agreement import NAMES, against, cohens_kappa, compare, confusion, kappa_interval
@@ -48,7 +48,6 @@ def test_kappa_of_known_tables(table, kappa):
     assert cohens_kappa(np.array(table)) == pytest.approx(kappa, nan_ok=True)
 
 
-@settings(max_examples=60)
 @given(BOTH)
 def test_tables_and_kappa_by_their_definitions(both):
     first, second = verdicts(both)

@@ -1,7 +1,7 @@
 """Any answer of an endpoint gives a reply, a transient error, or one line for the user."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.llm.chat import ChatModel
@@ -57,7 +57,6 @@ def model(request, server):
     return ChatModel(f"{server.url}/v1", "gem", timeout_s=5.0)
 
 
-@settings(max_examples=60)
 @given(STATUS, GEMINI | JSON | st.binary(max_size=20))
 @pytest.mark.filterwarnings("ignore:.* is not a valid")
 def test_any_answer_is_one_of_three(server, model, status, body):

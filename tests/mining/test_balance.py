@@ -5,7 +5,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from collection.mining.balance import BalanceConfig, balance, choose
@@ -98,7 +98,6 @@ def test_the_caps_do_not_remove_a_category_of_a_site():
     assert "filter_context" in {one.category for one in kept_of(audits)}
 
 
-@settings(max_examples=120)
 @given(pools())
 @example([])
 @example(few(10, 4))
@@ -116,7 +115,6 @@ def test_no_site_and_no_obstruction_above_its_share(audits):
     assert obstructed <= OBSTRUCTION_SHARE * len(kept)
 
 
-@settings(max_examples=120)
 @given(pools())
 def test_runtime_failures_are_kept_or_dropped_by_their_own_gate(audits):
     decisions = balance(audits, CONFIG)
@@ -129,7 +127,6 @@ def test_runtime_failures_are_kept_or_dropped_by_their_own_gate(audits):
             assert one.category == "access_obstruction"
 
 
-@settings(max_examples=60)
 @given(pools(), st.randoms(use_true_random=False))
 def test_the_order_decides_nothing(audits, order):
     decisions = balance(audits, CONFIG)
@@ -138,7 +135,6 @@ def test_the_order_decides_nothing(audits, order):
     assert balance(audits[::-1], CONFIG) == decisions
 
 
-@settings(max_examples=60)
 @given(pools())
 def test_balancing_is_idempotent(audits):
     kept = kept_of(audits)
@@ -155,7 +151,6 @@ def test_a_corpus_of_a_given_size_is_drawn_from_the_categories_in_turn():
     assert balance(audits[::-1], dataclasses.replace(CONFIG, max_prompts=200)) == decisions
 
 
-@settings(max_examples=60)
 @given(pools(), st.integers(1, 40))
 def test_a_drawn_corpus_keeps_to_the_caps(audits, size):
     decisions = balance(audits, dataclasses.replace(CONFIG, max_prompts=size))
@@ -184,7 +179,6 @@ def obstructed_site(rival_total: float) -> list[AuditPair]:
     ]
 
 
-@settings(max_examples=60)
 @given(pools())
 @example(obstructed_site(0.7))
 @example(obstructed_site(0.6))
@@ -194,7 +188,6 @@ def test_no_site_is_lost_but_to_the_other_gates(audits):
     assert {one.site for one in others} == {one.site for one in kept_of(audits)}
 
 
-@settings(max_examples=60)
 @given(pools())
 def test_a_site_keeps_the_best_of_each_category(audits):
     decisions = balance(audits, CONFIG)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
@@ -77,7 +77,6 @@ def with_gradients(q, k, v, grad, until, kernel):
     return out, *pull(grad)
 
 
-@settings(max_examples=100)
 @given(TWO_ROWS, st.integers(0, 99))
 def test_values_and_gradients_equal_a_dense_mask(until, seed):
     # All kernels on one example: to draw trees costs more than to attend to them.

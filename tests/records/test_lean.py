@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rmsweb_jax.records.lean import decode_head, decode_run, lean
@@ -112,7 +112,6 @@ def assert_same(small: Any, full: Any, where: str = "") -> None:
         assert type(small) is type(full) and small == full, where
 
 
-@settings(max_examples=60)
 @given(TRAJECTORIES)
 def test_every_field_is_the_full_records(full):
     entry = full.model_dump_json().encode()

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rmsweb_jax.errors import UserError
@@ -118,7 +118,6 @@ def journal_of(folder, records=RECORDS):
     return path
 
 
-@settings(max_examples=25)
 @given(place=st.integers(0, 94), bit=st.integers(0, 7))
 def test_a_flipped_bit_in_a_journal_costs_at_most_the_lines_it_touches(tmp_path_factory, place, bit):
     folder = tmp_path_factory.mktemp("journals")

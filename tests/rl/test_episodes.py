@@ -268,7 +268,7 @@ def test_guard_and_another_first_page_mask_a_failure(encoder):
 
 
 @given(faults=st.lists(st.sampled_from(["crashed", "unreachable", "timeout"]), max_size=3))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_lost_episodes_change_nothing_of_a_group(tmp_path_factory, encoder, data, faults):
     runs = [episode(encoder, 1), episode(encoder, 2, success=False), episode(encoder, 3, success=False)]
     lost = [episode(encoder, 4 + at, success=False, outcome=fault) for at, fault in enumerate(faults)]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rmsweb_jax.actions.json_schema import bounded_reply_schema
@@ -45,7 +45,6 @@ def drawn(processor: Processor, grammar: Grammar, seed: int) -> str:
     return processor.decode_response(tokens)
 
 
-@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_every_text_of_the_agents_schema_is_a_reply(words, grammars, seed):
     text = drawn(words, grammars.compile(bounded_reply_schema(max_chars=30, max_actions=2)), seed)
