@@ -146,6 +146,8 @@ class Checkpoints:
             if not is_first():
                 return
         with _one_line(self._folder):
+            self._manager.wait_until_finished()
+            self._require_space(state)
             self._manager.save(
                 step,
                 args=ocp.args.Composite(state=ocp.args.StandardSave(state), extra=ocp.args.JsonSave(extra)),
@@ -156,6 +158,13 @@ class Checkpoints:
         if self._copies:
             self._manager.wait_until_finished()
             self._copies.begin_upload()
+
+    def _require_space(self, state: Any) -> None:
+        """Raises an error if the disk is too full: each of Orbax's writers would print a traceback."""
+        if isinstance(self._folder, Path) or self._copies:
+            needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+            if shutil.disk_usage(self._place).free < needed:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
 
     def resume(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
         """Restores the newest checkpoint that is whole; None if the run has none yet.
