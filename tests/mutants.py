@@ -180,8 +180,8 @@ MUTANTS = (
         "prompt_read_twice",
         "the engine counts padding as prompt",
         "rmsweb_jax/decoding/engine.py",
-        "prompt.read += count",
-        "prompt.read += max(count, size)",
+        "prompt.read += min(size, prompt.left)",
+        "prompt.read += size",
         "tests/decoding",
     ),
     Mutant(
