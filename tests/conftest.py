@@ -28,7 +28,7 @@ _LONG = (
     "rl/test_rl_train.py",
     "decoding/test_engine.py",
     "qwen3_vl/test_sharded.py",
-    "verify/test_verify.py",
+    "experiments/test_verify.py",
     "qwen3_vl/test_parity.py",
     "fleet/test_local.py",
     "rl/test_rollouts.py",

@@ -129,8 +129,8 @@ def test_training_knows_no_model_and_no_stage():
             assert not within(name, ABOVE_TRAINING), f"{path} imports {name}"
 
 
-def test_only_its_script_and_the_checks_of_devices_import_the_ahead_of_time_compiler():
-    allowed = ("experiments.compile_tpu", "rmsweb_jax.aot", "rmsweb_jax.verify")
+def test_only_its_script_imports_the_ahead_of_time_compiler():
+    allowed = ("experiments.compile_tpu", "rmsweb_jax.aot")
     for package in PACKAGES:
         for path in sources(package):
             if not within(module_name(path), allowed):

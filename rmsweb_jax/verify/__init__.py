@@ -1,1 +1,0 @@
-"""Checks of a model and of this machine's devices, for `experiments.verify`."""
