@@ -209,7 +209,7 @@ def deviation(found: Any, exact: Any) -> float:
 
 
 def check_kernels(report: Report, setup: Setup) -> None:
-    """Every back end that computes these heads here, forward and backward, and the kernel of decoding."""
+    """Every back end that computes these heads here against the dense one, and the kernel of decoding."""
     text, length, limit = setup.config.text, setup.sizes.kernel, setup.limits["kernel"]
     rng, until = np.random.default_rng(0), shared_prefix(length)[None]
 
@@ -229,7 +229,7 @@ def check_kernels(report: Report, setup: Setup) -> None:
 
     with jax.default_matmul_precision("highest"):
         exact = with_gradients(AttentionConfig("dense"), [x.astype(jnp.float32) for x in arrays])
-    for backend in BACKENDS:
+    for backend in [name for name in BACKENDS if name != "dense"]:
         try:
             attention = choose_attention(text.head_dim, setup.dtype, backend=backend)
         except UserError:  # It does not compute such heads on this platform.
