@@ -11,25 +11,29 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 
 
-def test_the_site_builds_strictly(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={tmp_path}"]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={folder}"]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+def test_the_site_has_every_page(site):
     for page in PAGES:
-        folder = tmp_path if page.stem == "index" else tmp_path / page.stem
+        folder = site if page.stem == "index" else site / page.stem
         assert (folder / "index.html").exists()
-    settings = (tmp_path / "settings" / "index.html").read_text()
+    settings = (site / "settings" / "index.html").read_text()
     assert "objective.salvage_weight" in settings and "play.fleet.workers" in settings
 
 
-def test_the_site_loads_nothing_from_other_hosts(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", f"--site-dir={tmp_path}"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    for page in tmp_path.rglob("*.html"):
+def test_the_site_loads_nothing_from_other_hosts(site):
+    for page in site.rglob("*.html"):
         loads = re.findall(
             r'<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(https?:[^"]+)"', page.read_text()
         )
-        assert not loads, f"{page.relative_to(tmp_path)} loads {loads}"
+        assert not loads, f"{page.relative_to(site)} loads {loads}"
 
 
 def test_readme_is_at_most_700_words():

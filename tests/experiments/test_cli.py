@@ -11,13 +11,16 @@ import pytest
 
 from experiments import cli
 from rmsweb_jax.errors import UserError
+from tests.scripts import run_script
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture
-def script(tmp_path):
-    """Runs a small experiment whose body is given; returns the finished process."""
+def script(tmp_path, monkeypatch):
+    """Runs a small experiment whose body is given, in this process unless `apart`; returns how it ended."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "settings", raising=False)
     (tmp_path / "settings.py").write_text(
         textwrap.dedent("""
         from rmsweb_jax.settings import Settings, safe, variant_config
@@ -37,19 +40,22 @@ def script(tmp_path):
         """)
     )
 
-    def call(body: str, *arguments: str, config: str | None = "small") -> subprocess.CompletedProcess[str]:
+    def call(
+        body: str, *arguments: str, config: str | None = "small", apart: bool = False
+    ) -> subprocess.CompletedProcess[str]:
         source = "from experiments import cli\nfrom settings import Small\n"
         source += f"def main(config, workdir):\n    {body}\n"
         source += f"cli.run(main, '{tmp_path}/settings.py:small', Small)\n"
         path = tmp_path / "experiment.py"
         path.write_text(source)
-        command = [sys.executable, str(path), f"--workdir={tmp_path}/run"]
+        command = [str(path), f"--workdir={tmp_path}/run"]
         if config is not None:
             command.append(f"--config={tmp_path}/settings.py:{config}")
         command += arguments
-        return subprocess.run(
-            command, capture_output=True, text=True, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}
-        )
+        if not apart:
+            return run_script(*command)
+        environment = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+        return subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment)
 
     return call
 
@@ -63,13 +69,13 @@ def assert_one_line(result: subprocess.CompletedProcess[str], *words: str, code:
 
 
 def test_overrides_reach_the_experiment(script):
-    result = script("print(config.size, workdir.name)", "--config.size=5")
+    result = script("print(config.size, workdir.name)", "--config.size=5", apart=True)
     assert result.stdout == "5 run\n"
     assert re.fullmatch(r"to look at it, .*: python -m experiments\.view \S+/run\n", result.stderr)
 
 
 def test_unknown_key_variant_and_argument(script):
-    assert_one_line(script("pass", "--config.siez=5"), "siez")
+    assert_one_line(script("pass", "--config.siez=5", apart=True), "siez")
     assert_one_line(script("pass", config="large"), "large")
     assert_one_line(script("pass", "stray"), "stray")
     assert_one_line(script("pass", "--config.size=many"), "size")
@@ -102,7 +108,7 @@ def test_the_folder_of_another_stage_is_named_in_one_line(script, tmp_path):
 
 
 def test_help_prints_flags_variants_and_keys(script):
-    result = script("pass", "--help")
+    result = script("pass", "--help", apart=True)
     assert (result.returncode, result.stderr) == (0, "")
     for text in ("--workdir=FOLDER", "a small one", "size = 1   (whole number)", "note = 'a'   (text) *"):
         assert text in result.stdout
@@ -172,11 +178,12 @@ def test_a_missing_module_of_the_package_is_a_bug_and_has_a_traceback():
 
 
 def test_interrupt_and_termination_end_in_one_line(script):
-    assert_one_line(script("raise KeyboardInterrupt"), "again to continue", code=130)
+    assert_one_line(script("raise KeyboardInterrupt", apart=True), "again to continue", code=130)
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGTERM); signal.pause()"
-    assert_one_line(script(kill), "again to continue", code=75)
+    assert_one_line(script(kill, apart=True), "again to continue", code=75)
 
 
 def test_a_full_disk_is_reported_and_other_system_errors_are_raised(script):
     assert_one_line(script(f"raise OSError({errno.ENOSPC}, 'No space left', 'shard')"), "disk full", "shard")
-    assert "Traceback" in script(f"raise OSError({errno.EIO}, 'Input/output error')").stderr
+    with pytest.raises(OSError, match="Input/output error"):
+        script(f"raise OSError({errno.EIO}, 'Input/output error')")

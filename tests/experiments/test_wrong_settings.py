@@ -1,19 +1,12 @@
 """Wrong settings, through the scripts themselves."""
 
-import contextlib
-import io
-import runpy
-import signal
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from absl import flags
 
 from rmsweb_jax.records.staging import CONFIG
-from rmsweb_jax.signals import STOP_SIGNALS, interrupt_main
 from tests.compilations import compilations
+from tests.scripts import run_script
 
 OBJECTIVE = [
     ("temperature", "0", "more than 0 and at most 5"),
@@ -73,38 +66,13 @@ COMMANDS = {
 }
 
 
-def forget_flags() -> None:
-    for name in [name for name in flags.FLAGS if name.split(".")[0] in ("config", "workdir", "distributed")]:
-        delattr(flags.FLAGS, name)
-    flags.FLAGS.unparse_flags()
-
-
-@contextlib.contextmanager
-def own_process() -> Iterator[None]:
-    """A script defines flags and handles signals, once for its process."""
-    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    forget_flags()  # Another script that the tests import may define a workdir.
-    try:
-        yield
-    finally:
-        forget_flags()
-        interrupt_main()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def refusal(script: str, key: str, value: str, workdir: Path) -> tuple[object, list[str], list[str]]:
+def refusal(script: str, key: str, value: str, workdir: Path) -> tuple[int, list[str], list[str]]:
     """Runs a script with a wrong setting; returns its exit code, its lines, and what was compiled."""
-    argv, errors = sys.argv, io.StringIO()
-    sys.argv = [script, *COMMANDS[script], f"--{key}={value}", f"--workdir={workdir}"]
-    try:
-        with own_process(), compilations() as compiled, contextlib.redirect_stderr(errors):
-            runpy.run_module(f"experiments.{script}", run_name="__main__")
-    except SystemExit as ended:
-        return ended.code, errors.getvalue().splitlines(), compiled
-    finally:
-        sys.argv = argv
-    return 0, errors.getvalue().splitlines(), compiled
+    with compilations() as compiled:
+        ended = run_script(
+            f"experiments.{script}", *COMMANDS[script], f"--{key}={value}", f"--workdir={workdir}"
+        )
+    return ended.returncode, ended.stderr.splitlines(), compiled
 
 
 @pytest.mark.parametrize(("script", "key", "value", "what"), CASES)

@@ -2,9 +2,6 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,9 +15,9 @@ from rmsweb_jax.records.schema import AuditPair, RlPrompt, Step, Trajectory
 from tests.mining.disk_pools import mine_pools_at, put_pool
 from tests.mining.login_runs import OBJECTIVE, PREMATURE, after, failure, steps, success
 from tests.mining.planted import planted_pair
+from tests.scripts import run_script
 from tests.trajectories import CLICK, DONE, PNG, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
 
-ROOT = Path(__file__).parents[2]
 BAD = "miniwob/bad/1"
 GOOD = [success(), PREMATURE]
 WON = (TYPE, TYPE_PASSWORD, CLICK)
@@ -200,14 +197,8 @@ def gated_away(folder: Path) -> Path:
 
 def test_a_pool_without_passing_candidates_gives_one_line_and_its_audit(tmp_path):
     pool, workdir = gated_away(tmp_path / "pool"), tmp_path / "mine"
-    command = [sys.executable, "-m", "experiments.mine", "--config=configs/mine.py:demo"]
-    result = subprocess.run(
-        [*command, f"--config.pools={pool}", f"--workdir={workdir}"],
-        cwd=ROOT,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-    )
+    settings = ("--config=configs/mine.py:demo", f"--config.pools={pool}", f"--workdir={workdir}")
+    result = run_script("experiments.mine", *settings)
     assert (result.returncode, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {pool}: no prompt could be mined (no_success 1, no_contrast 1, no_sc")

@@ -1,10 +1,5 @@
 """Stages whose workdir is in a bucket, and scripts that refuse one."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from ml_collections import ConfigDict
 
@@ -19,8 +14,8 @@ from rmsweb_jax.records.tools import check_dataset
 from rmsweb_jax.records.versions import pinned
 from rmsweb_jax.workdir import open_workdir
 from tests.records.sets import trajectory
+from tests.scripts import run_script
 
-ROOT = Path(__file__).parents[2]
 # Without screenshots, which tests/storage/test_published.py has.
 RUNS = [trajectory(number, None) for number in range(3)]
 BEGUN = {".lease", ".run"}
@@ -157,18 +152,17 @@ def test_the_library_builds_a_corpus_from_a_bucket(bucket, tmp_path):
 
 
 COMMANDS = {
-    "train_sft": "--workdir=gs://",
-    "serve": "--workdir=s3:/bucket/serve",
-    "build_sft": "--workdir=gcs://bucket/corpus",
-    "mine": "--workdir=gs:/bucket/mine",
+    "train_sft": ("--workdir=gs://", "--config.corpus=nowhere"),
+    "serve": ("--workdir=s3:/bucket/serve",),
+    "build_sft": ("--workdir=gcs://bucket/corpus", "--config.trajectories=nowhere"),
+    "mine": ("--workdir=gs:/bucket/mine", "--config.pools=nowhere"),
 }
 
 
 @pytest.mark.parametrize("script", COMMANDS)
-def test_an_address_that_does_not_work_is_one_line_and_makes_no_folder(script, tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", f"experiments.{script}", COMMANDS[script]]
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+def test_an_address_that_does_not_work_is_one_line_and_makes_no_folder(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = run_script(f"experiments.{script}", *COMMANDS[script])
     assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
     assert run.stderr.startswith("error: --workdir=")
     assert not list(tmp_path.iterdir()) or [path.name for path in tmp_path.iterdir()] == ["cache"]
