@@ -42,10 +42,19 @@ def config(random_policy, corpus) -> ConfigDict:
 
 
 @pytest.fixture(scope="module")
-def whole(random_policy, corpus, tmp_path_factory) -> tuple[Path, dict]:
+def compiled() -> dict[int, list[str]]:
+    """What the unbroken run compiled until the metrics of each step were written, once it is made."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def whole(random_policy, corpus, tmp_path_factory, compiled) -> tuple[Path, dict]:
     """The folder and the report of an unbroken run."""
-    folder = tmp_path_factory.mktemp("whole")
-    return folder, rmsweb_jax.train_sft(make_config(random_policy, corpus), folder)
+    folder, reports = tmp_path_factory.mktemp("whole"), []
+    config = make_config(random_policy, corpus)
+    with pytest.MonkeyPatch.context() as patch:
+        compiled |= compiled_by_step(patch, lambda: reports.append(rmsweb_jax.train_sft(config, folder)))
+    return folder, reports[0]
 
 
 def make_config(random_policy: Path, corpus: Path) -> ConfigDict:
@@ -93,13 +102,12 @@ def kill_after(monkeypatch, steps: int) -> None:
     monkeypatch.setattr(train_module, "run_step", stop)
 
 
-def test_nothing_is_compiled_after_the_first_step_and_evaluation(config, tmp_path, monkeypatch):
-    found = compiled_by_step(monkeypatch, lambda: run(config, tmp_path))
+def test_nothing_is_compiled_after_the_first_step_and_evaluation(whole, compiled):
     training = {"jit(zero)", "jit(run)", "jit(update)"}
-    assert training <= set(found.pop(1))
+    assert training <= set(compiled[1])
     # The held-out loss and the sampler of replies.
-    assert "jit(sums)" in found[3] and not training & set(found.pop(3))
-    assert found == {2: [], 4: [], 5: [], 6: []}
+    assert "jit(sums)" in compiled[3] and not training & set(compiled[3])
+    assert not any(compiled[step] for step in (2, 4, 5, 6)) and len(compiled) == 6
 
 
 def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, whole, tmp_path, monkeypatch):
