@@ -2,10 +2,8 @@
 
     python -m experiments.compile_tpu --config=configs/sft.py:8b --topology=v5p:2x2x2
 
-Prints a table of memory, operations and collectives for a device, and of the memory traffic of a decoding
-step; with `--output=FILE` writes it as JSON. The exit code is 1 if a program does not fit. There is no
-estimate of step time; the floors are operations, memory traffic and interconnect traffic at peak rates, see
-docs/train.md.
+Prints a table of each program's memory and operations of a device; with `--output=FILE` writes it as JSON.
+The exit code is 1 if a program does not fit. There is no estimate of step time.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict, config_flags
 
 from experiments.cli import run_config
-from rmsweb_jax.aot.abstract import CHIPS, slice_mesh
+from rmsweb_jax.aot.abstract import HBM_GIB, slice_mesh
 from rmsweb_jax.aot.programs import Program, full_rows, rl_programs, sampler_programs, sft_programs
 from rmsweb_jax.aot.report import Compiled, compile_program, table
 from rmsweb_jax.data.packing import TreeSize
@@ -102,17 +100,17 @@ def main() -> None:
         if not sizes["tensor"]:
             logging.warning("config.mesh.tensor=0 is taken as 1; training chooses it by its data")
         mesh = slice_mesh(topology.value, **sizes)
-        chip = CHIPS[topology.value.partition(":")[0]]
+        hbm_gib = HBM_GIB[topology.value.partition(":")[0]]
         done: dict[str, Compiled] = {}
 
         def compile_(program: Program) -> Compiled:
             if program.name not in done:  # A gradient is also compiled to choose `remat`.
-                done[program.name] = compile_program(program, chip, list(mesh.devices.flat))
+                done[program.name] = compile_program(program, hbm_gib, mesh.size)
             return done[program.name]
 
-        wanted = programs(config, mesh, compile_, response.value, images.value, chip.hbm_gib)
+        wanted = programs(config, mesh, compile_, response.value, images.value, hbm_gib)
         results = [compile_(program) for program in wanted]
-        print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, chip)}")
+        print(f"{' '.join(sys.argv[1:])}: {mesh.size} devices\n\n{table(results, hbm_gib)}")
         if output.value:
             rows = [dataclasses.asdict(result) for result in results]
             write_atomic(local_path(output.value, "--output"), json.dumps(rows, indent=1).encode())

@@ -33,7 +33,6 @@ from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import AXES, BATCH
 from rmsweb_jax.training.optimizer import adamw
-from rmsweb_jax.training.performance import PEAKS
 from rmsweb_jax.training.step import TrainState
 
 
@@ -165,44 +164,9 @@ _ENVIRONMENT = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Chip:
-    """One device of a slice.
-
-    Attributes:
-      hbm_gib: memory that programs may use, according to the compiler's out-of-memory message.
-      peak_tflops: dense bfloat16 matrix rate in TFLOP/s.
-      hbm_gb_per_s: rate of its memory, 10**9 bytes a second.
-      link_gb_per_s: rate of a link to a neighbouring chip, in each direction.
-      torus: axes of the network; a chip has two links an axis.
-    """
-
-    hbm_gib: float
-    peak_tflops: float
-    hbm_gb_per_s: float
-    link_gb_per_s: float
-    torus: int
-
-
-def _chip(kind: str, hbm_gib: float, link_gb_per_s: float, torus: int, devices: int = 1) -> Chip:
-    """A slice's device of this kind, which may be one of several of a device that a host shows."""
-    peak = PEAKS[kind]
-    assert peak.hbm_gb_per_s is not None
-    return Chip(hbm_gib, peak.tflops / devices, peak.hbm_gb_per_s / devices, link_gb_per_s, torus)
-
-
-# Rates of links: docs.cloud.google.com/tpu/docs, the page of each version, read in 2026. It gives the links
-# of a chip together, in both directions: v5e 400 GB/s and v6e 800 over 4 links, v5p and TPU7x 1200 over 6.
-# v4: Jouppi et al. 2023 (arXiv 2304.01433), 6 links of 50 GB/s.
-CHIPS = {
-    # The compiler sees the two cores of a v4 chip as devices; a real host shows them as one.
-    "v4": _chip("TPU v4", 15.25, 50, 3, devices=2),
-    "v5e": _chip("TPU v5e", 15.75, 50, 2),
-    "v5p": _chip("TPU v5p", 95.73, 100, 3),
-    "v6e": _chip("TPU v6e", 31.24, 100, 2),
-    # Half a chip, but for the links, which are the chip's.
-    "tpu7x": _chip("TPU7x", 94.74, 100, 3),
-}
+# GiB of a device's memory that programs may use, according to the compiler's out-of-memory message. The
+# compiler sees the two cores of a v4 chip and the two halves of a TPU7x as devices.
+HBM_GIB = {"v4": 15.25, "v5e": 15.75, "v5p": 95.73, "v6e": 31.24, "tpu7x": 94.74}
 
 
 def slice_mesh(topology: str, data: int = 1, fsdp: int = -1, tensor: int = 1) -> Mesh:
@@ -211,8 +175,8 @@ def slice_mesh(topology: str, data: int = 1, fsdp: int = -1, tensor: int = 1) ->
     Raises:
       UserError: there is no such slice, libtpu is missing, or the sizes do not multiply to its devices.
     """
-    if topology.partition(":")[0] not in CHIPS:
-        raise UserError(f"--topology={topology}: give one of {', '.join(CHIPS)} and a shape, as v5p:2x2x2")
+    if topology.partition(":")[0] not in HBM_GIB:
+        raise UserError(f"--topology={topology}: give one of {', '.join(HBM_GIB)} and a shape, as v5p:2x2x2")
     if importlib.util.find_spec("libtpu") is None:
         raise UserError("the TPU compiler is missing: pip install libtpu (it needs no TPU)")
     # Only the compiler is needed, and a TPU of this machine may be in use by another process.

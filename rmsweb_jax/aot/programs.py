@@ -66,9 +66,6 @@ class Program:
       lower: makes its lowering.
       arguments: its arguments by part ("weights", "adapters", "optimizer", "cache", "batch").
       useful_flops, executed_flops: of one call over all devices; 0 where matrix products are negligible.
-      iteration_reads: arrays that each iteration of the program's main loop must read once; None without a
-        loop.
-      iterations: of that loop, which the operations count.
       resident: by part, arrays that stay on the devices meanwhile without being its arguments.
     """
 
@@ -77,8 +74,6 @@ class Program:
     arguments: dict[str, Any]
     useful_flops: int = 0
     executed_flops: int = 0
-    iteration_reads: Any = None
-    iterations: int = 0
     resident: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -317,14 +312,6 @@ def sampler_programs(
             },
             decoded,
             decoded,
-            # A step reads only one row of the embeddings for each token.
-            iteration_reads=(
-                weights._replace(embedding=None),
-                adapters,
-                (slots.keys, slots.values),
-                lanes.cache,
-            ),
-            iterations=steps,
             resident=resident,
         ),
     ]

@@ -9,7 +9,6 @@ import pytest
 
 from configs.rl import get_config as rl_config
 from configs.sft import get_config as sft_config
-from rmsweb_jax.aot.abstract import Chip
 from rmsweb_jax.aot.programs import Program, full_rows, rl_programs, sampler_programs, sft_programs
 from rmsweb_jax.aot.report import compile_program, table
 from rmsweb_jax.data.packing import TreeSize, useful_work
@@ -22,7 +21,7 @@ from rmsweb_jax.training.memory import choose_remat, device_bytes, fits_device
 from rmsweb_jax.training.mesh import make_mesh
 from tests.tiny import TINY
 
-CHIP = Chip(hbm_gib=4.0, peak_tflops=1.0, hbm_gb_per_s=1.0, link_gb_per_s=1.0, torus=2)
+HBM_GIB = 4.0
 # Patches of 4: images of 64 pixels are 4 of them.
 PIXELS = 64
 
@@ -56,7 +55,7 @@ def rl(settings: RlConfig) -> list[Program]:
 
 
 def compiled(programs: list[Program]):
-    return [compile_program(program, CHIP, jax.devices()[:1]) for program in programs]
+    return [compile_program(program, HBM_GIB, 1) for program in programs]
 
 
 @pytest.mark.slow
@@ -67,18 +66,11 @@ def test_the_programs_of_a_run_compile_and_are_measured(stage):
     assert gradient.fits and update.fits and not gradient.error
     assert gradient.peak_gib > gradient.parts_gib["weights"] > 0
     assert gradient.parts_gib["activations"] > 0
-    assert 0 < gradient.mfu_ceiling < 1 and gradient.floor_ms > 0
+    assert 0 < gradient.mfu_ceiling < 1
     # AdamW keeps two moments of every adapter.
     assert gradient.parts_gib["optimizer"] == update.parts_gib["optimizer"]
     assert update.parts_gib["optimizer"] == pytest.approx(2 * update.parts_gib["adapters"], rel=0.01)
-    decode = results[-1]
-    assert (decode.turn_gib is None) == (stage == "sft")
-    if stage == "rl":
-        assert 0.9 * decode.turn_needs_gib < decode.turn_gib and "GiB a step" in table(results, CHIP)
-        # Its traffic takes longer than its operations: milliseconds for its 16 steps at 1 GB/s.
-        assert decode.floor_ms == pytest.approx(16 * decode.turn_gib * 2**30 / 1e6)
-        assert decode.roofline.binding == "hbm" and decode.roofline.ici == 0
-    lines = table(results, CHIP).splitlines()
+    lines = table(results, HBM_GIB).splitlines()
     assert len(lines) == 2 + len(results) and len({line.count("|") for line in lines}) == 1
 
 
@@ -90,7 +82,7 @@ def test_bytes_are_those_of_the_arrays():
 
 def test_a_program_that_does_not_fit_is_a_row_of_the_table():
     class TooLarge:
-        def compile(self, compiler_options):
+        def compile(self):
             raise jax.errors.JaxRuntimeError(
                 "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory "
                 "required for HLO temporaries (24.20G) exceeds available HBM (15.75G). HLO module: jit_add."
@@ -98,8 +90,8 @@ def test_a_program_that_does_not_fit_is_a_row_of_the_table():
 
     (result,) = compiled([Program("gradient", TooLarge, {}, 10, 20)])
     assert not result.fits and result.peak_gib == 24.2 and "15.75G" in result.error
-    assert result.roofline.hbm is None and result.floor_ms == pytest.approx(20 / 1e9)
-    assert "does not fit: 24.20" in table([result], CHIP)
+    assert (result.executed_tflops, result.mfu_ceiling) == (20 / 1e12, 0.5)
+    assert "does not fit: 24.20" in table([result], HBM_GIB)
 
 
 @pytest.mark.slow
@@ -108,8 +100,7 @@ def test_arrays_that_stay_on_the_device_count_in_its_peak():
     (alone, both) = compiled([dataclasses.replace(gradient, resident={}), gradient])
     optimizer = device_bytes(gradient.resident) / 2**30
     assert both.peak_gib == pytest.approx(alone.peak_gib + optimizer) and both.fits
-    chip = dataclasses.replace(CHIP, hbm_gib=alone.peak_gib + optimizer / 2)
-    result = compile_program(gradient, chip, jax.devices()[:1])
+    result = compile_program(gradient, alone.peak_gib + optimizer / 2, 1)
     assert not result.fits and "with optimizer, which stay on the device" in result.error
 
 
