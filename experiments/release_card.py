@@ -18,7 +18,7 @@ from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 
 _TITLES = {SFT: "supervised fine-tuning", RL: "Salvage-DS reinforcement learning"}
 # Settings that name local paths, hosts or services.
-_PLACES = ("corpus", "prompts", "eval_prompts", "model", "endpoint", "workers", "wandb_project")
+_PLACES = ("corpus", "prompts", "eval_prompts", "model", "endpoint", "workers")
 _METRICS = (
     "loss/train",
     "eval/",

@@ -234,7 +234,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
                     "position": rollouts.position,
                     "kept": groups_to_json(rollouts.kept()),
                 }
-                writer.publish(done)
+                writer.publish()
                 checkpoints.save(done, state, extra)
             if broken:
                 checkpoints.wait()

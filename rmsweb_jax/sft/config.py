@@ -74,7 +74,6 @@ class SftConfig(ComputeConfig):
       checkpoint_every: updates between checkpoints.
       checkpoints_kept: number of newest checkpoints to keep; the best one by `eval.best` is kept as well.
       export: the checkpoint to export.
-      wandb_project: Weights & Biases project, or "".
     """
 
     corpus: str = required("the folder that experiments.build_sft wrote")
@@ -101,7 +100,6 @@ class SftConfig(ComputeConfig):
     checkpoints_kept: int = safe(2, ge=1)
     export: Literal["last", "best"] = safe("last")
     profile: ProfileConfig = safe(ProfileConfig())
-    wandb_project: str = safe("")
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

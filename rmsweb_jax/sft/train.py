@@ -130,7 +130,7 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
         if resumed := checkpoints.resume(abstract_like(state)):
             first, state, extra = resumed
             seconds, metrics = extra["seconds"], extra["metrics"]
-        writer = stack.enter_context(MetricWriter(workdir, first, config.wandb_project))
+        writer = stack.enter_context(MetricWriter(workdir, first))
         profile = config.profile
         profiler = stack.enter_context(ProfilerWindow(folder, profile.first_step, profile.num_steps))
         progress = Progress(folder, STAGE, total, first, active=is_first())
@@ -179,7 +179,7 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
                     "seconds": seconds + time.monotonic() - begin,
                     "metrics": plain_values(metrics),
                 }
-                writer.publish(done)
+                writer.publish()
                 checkpoints.save(done, state, extra, metrics)
             if broken:
                 checkpoints.wait()

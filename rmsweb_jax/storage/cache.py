@@ -23,8 +23,8 @@ from pathlib import Path
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import make_folder, write_atomic
+from rmsweb_jax.storage.objects import Entry
 from rmsweb_jax.storage.paths import AnyPath, StorePath
-from rmsweb_jax.storage.store import Entry
 
 _FOLDER, _GIGABYTES = "RMSWEB_CACHE", "RMSWEB_CACHE_GB"
 _DEFAULT_GB, _SMALL_GB = 50.0, 1.0

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.storage.store import Store
+from rmsweb_jax.storage.objects import ObjectStore
 
 LEASE_SECONDS = 30.0
 
@@ -38,7 +38,7 @@ class Lease(contextlib.AbstractContextManager["Lease"]):
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         key: str,
         where: str,
         seconds: float | None = None,

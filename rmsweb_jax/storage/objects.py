@@ -14,16 +14,28 @@ import os
 from collections.abc import Callable
 from importlib import util
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rmsweb_jax.errors import UnreachableError, UserError
 from rmsweb_jax.records.files import replacing
-from rmsweb_jax.storage.store import Entry
 
 T = TypeVar("T")
 # A request fails, and is repeated, when nothing arrives for so long: a router may drop a connection and tell
 # neither side.
 SILENCE_S = 60
+
+
+class Entry(NamedTuple):
+    """An object in a listing.
+
+    Attributes:
+      size: in bytes.
+      version: every write changes it.
+    """
+
+    key: str
+    size: int
+    version: str = ""
 
 
 class _Client(Protocol):
@@ -43,7 +55,11 @@ class _Client(Protocol):
 
 
 class ObjectStore:
-    """A bucket; see `Store`.
+    """The objects of a bucket, under keys such as `runs/a/report.json`.
+
+    There is no append, rename, link or lock, since buckets have none. A write is visible whole or not at all.
+    Reads raise FileNotFoundError for a key that does not exist, and all methods raise UserError when the
+    service cannot be reached or refuses the request.
 
     Args:
       scheme: `gs` or `s3`.
@@ -61,9 +77,11 @@ class ObjectStore:
         return self._call(key, lambda: self._client.fs.cat_file(self._path(key)))
 
     def read_range(self, key: str, start: int, stop: int) -> bytes:
+        """Reads the bytes [start, stop); fewer where the object ends before."""
         return self._call(key, lambda: self._client.fs.cat_file(self._path(key), start=start, end=stop))
 
     def read_version(self, key: str) -> tuple[bytes, str]:
+        """Reads an object and its version, for `replace`."""
         # The version first: if a writer comes in between, `replace` refuses this version.
         version = self._call(key, lambda: self._client.version(self._bucket, key))
         return self.read(key), version
@@ -72,6 +90,7 @@ class ObjectStore:
         self._call(key, lambda: self._client.fs.pipe_file(self._path(key), data))
 
     def upload(self, key: str, file: Path) -> None:
+        """Writes an object with the bytes of a file, which need not fit into memory."""
         self._call(key, lambda: self._client.fs.put_file(str(file), self._path(key)))
 
     def download(self, key: str, file: Path) -> None:
@@ -80,12 +99,21 @@ class ObjectStore:
             self._call(key, lambda: self._client.fs.get_file(self._path(key), str(temporary)))
 
     def create(self, key: str, data: bytes) -> bool:
+        """Writes an object that does not exist yet.
+
+        Returns:
+          False if there is one with other bytes. Writers that must not mistake each other's objects for
+          their own put something random into them: equal bytes count as one's own write, whose reply may
+          have been lost.
+        """
         return self._write_if(key, data, "")
 
     def replace(self, key: str, data: bytes, version: str) -> bool:
+        """Writes an object if it still has a version that `read_version` returned; False if it has not."""
         return self._write_if(key, data, version)
 
     def entries(self, prefix: str) -> list[Entry]:
+        """Lists all objects whose keys begin with `prefix`, sorted by key."""
         # `find` takes a folder and a prefix of the names in it, at any depth.
         folder, _, start = prefix.rpartition("/")
         try:
@@ -104,10 +132,12 @@ class ObjectStore:
         return sorted(entry for entry in entries if entry.key.startswith(prefix) and entry.key[-1:] != "/")
 
     def delete(self, key: str) -> None:
+        """Deletes an object, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self._call(key, lambda: self._client.fs.rm_file(self._path(key)))
 
     def size(self, key: str) -> int | None:
+        """Returns the bytes of an object; None if there is none."""
         try:
             info = self._call(key, lambda: self._client.fs.info(self._path(key)))
         except FileNotFoundError:

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.storage.objects import SCHEMES, ObjectStore, open_bucket, require_package
-from rmsweb_jax.storage.store import Entry
+from rmsweb_jax.storage.objects import SCHEMES, Entry, ObjectStore, open_bucket, require_package
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _VERSION = re.compile(r"[0-9a-f]{12}")

@@ -1,8 +1,6 @@
-"""Metrics and sampled replies as JSON lines, TensorBoard and W&B; a resumed run continues all three.
+"""Metrics and sampled replies as JSON lines and in TensorBoard; a resumed run continues both.
 
-Objects of a bucket cannot be appended to. There the rows since the last checkpoint are an object of their
-own, a segment, such as `metrics/00000200.jsonl` with the rows up to step 200. The finished run has whole
-files, too.
+Objects of a bucket cannot be appended to. There the files are written whole at each checkpoint.
 """
 
 from __future__ import annotations
@@ -10,20 +8,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import importlib.util
 import json
 import logging
 import math
 import textwrap
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.storage import AnyPath, StorePath
@@ -31,7 +26,7 @@ from rmsweb_jax.storage import AnyPath, StorePath
 METRICS_FILE = "metrics.jsonl"
 REPLIES_FILE = "replies.jsonl"
 GROUPS_FILE = "groups.jsonl"
-_BOARD, _RUN_ID_FILE = "tensorboard", "wandb_run_id"
+_BOARD = "tensorboard"
 # Replies of an evaluation that TensorBoard and the log show; the file has all of them.
 _BOARD_REPLIES, _LOG_REPLIES = 8, 2
 # Seconds between two copies of TensorBoard's file to a bucket: it goes there whole.
@@ -74,28 +69,24 @@ class MetricWriter:
 
     Args:
       workdir: gets `metrics.jsonl`, `tensorboard/` and, if there are any, `replies.jsonl` and `groups.jsonl`.
-        Where it is in a bucket, they are in its folder on disk, and `publish` copies what is new.
+        Where it is in a bucket, they are in its folder on disk, and `publish` copies them.
       resume_step: the last step whose rows are kept; 0 starts with empty files.
-      wandb_project: Weights & Biases project that gets the rows too, as one run, also if the training is
-        resumed; "" for none. Uploads follow W&B's own settings (WANDB_MODE, ...).
-
-    Raises:
-      UserError: W&B is requested, but not installed or not logged in.
     """
 
-    def __init__(self, workdir: AnyPath, resume_step: int = 0, wandb_project: str = ""):
+    def __init__(self, workdir: AnyPath, resume_step: int = 0):
         self._active = jax.process_index() == 0
         if not self._active:
             return
         folder = folder_on_disk(workdir)
         folder.mkdir(parents=True, exist_ok=True)
-        self._segments = _Segments(folder, workdir, resume_step) if isinstance(workdir, StorePath) else None
-        self._wandb = _Wandb(folder, wandb_project) if wandb_project else None
+        self._folder, self._bucket = folder, workdir if isinstance(workdir, StorePath) else None
+        self._board_due = 0.0
         self._replies, self._groups = folder / REPLIES_FILE, folder / GROUPS_FILE
-        _cut(folder / METRICS_FILE, resume_step)
-        for path in (self._replies, self._groups):
-            if path.exists():
-                _cut(path, resume_step)
+        for name in (METRICS_FILE, REPLIES_FILE, GROUPS_FILE):
+            if self._bucket and resume_step and (self._bucket / name).exists():
+                (self._bucket / name).download(folder / name)
+            if name == METRICS_FILE or (folder / name).exists():
+                _cut(folder / name, resume_step)
         self._metrics = open(folder / METRICS_FILE, "ab")  # noqa: SIM115 - closed by close()
         self._board = _Board(folder / _BOARD, resume_step + 1)
 
@@ -110,8 +101,6 @@ class MetricWriter:
             # A kill after a step must not lose its row: resuming reads the file.
             self._metrics.flush()
         self._board.add_scalars(numbers, step)
-        if self._wandb:
-            self._wandb.write(step, numbers)
 
     def write_replies(self, step: int, replies: Sequence[SampledReply]) -> None:
         """Appends the replies of one evaluation; TensorBoard and the log show the first few."""
@@ -124,8 +113,6 @@ class MetricWriter:
         self._board.add_text("eval/replies", shown, step)
         for reply in replies[:_LOG_REPLIES]:
             logging.info("step %d, %s: reward %.2f for %r", step, reply.sample_id, reply.reward, reply.reply)
-        if self._wandb:
-            self._wandb.write_table(step, "eval/replies", rows)
 
     def write_groups(self, step: int, groups: Sequence[Mapping[str, Any]]) -> None:
         """Appends groups of rollouts for people to read, as a row {step, **group} each."""
@@ -133,28 +120,30 @@ class MetricWriter:
             with _named(self._groups), open(self._groups, "ab") as file:
                 file.write(b"".join(_line({"step": step, **group}) for group in groups))
 
-    def publish(self, step: int) -> None:
-        """Copies to the bucket what is new; to be called before the checkpoint of this step is saved."""
-        if self._active and self._segments:
+    def publish(self) -> None:
+        """Copies the files to the bucket; to be called before a checkpoint is saved."""
+        if not self._active or not self._bucket:
+            return
+        paths = [self._folder / name for name in (METRICS_FILE, REPLIES_FILE, GROUPS_FILE)]
+        if time.monotonic() >= self._board_due:
+            self._board_due = time.monotonic() + _BOARD_S
             self._board.flush()
-            self._segments.publish(step)
+            paths += (self._folder / _BOARD).iterdir()
+        for path in paths:
+            if path.exists():
+                (self._bucket / path.relative_to(self._folder).as_posix()).upload(path)
 
     def close(self) -> None:
-        self._close(failed=False)
-
-    def _close(self, failed: bool) -> None:
         if self._active:
             with _named(self._metrics.name):
                 self._metrics.close()
             self._board.close()
-            if self._wandb:
-                self._wandb.close(failed)
 
     def __enter__(self) -> MetricWriter:
         return self
 
-    def __exit__(self, kind: object, *exception: object) -> None:
-        self._close(failed=kind is not None)
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 @contextlib.contextmanager
@@ -212,100 +201,6 @@ class _Board:
     def close(self) -> None:
         with _named(self._name):
             self._file.close()
-
-
-class _Segments:
-    """The rows of a run in a bucket, in objects that are written once.
-
-    Args:
-      folder: on disk; its files are made from the segments.
-      resume_step: segments with later rows are deleted.
-    """
-
-    def __init__(self, folder: Path, workdir: StorePath, resume_step: int):
-        self._folder, self._workdir = folder, workdir
-        # The bytes of each file that the bucket has.
-        self._published: dict[Path, int] = {}
-        self._board_due = 0.0
-        for name in (METRICS_FILE, REPLIES_FILE, GROUPS_FILE):
-            kept = []
-            for segment in sorted((workdir / Path(name).stem).glob("[0-9]*.jsonl")):
-                if int(segment.stem) <= resume_step:
-                    kept.append(segment.read_bytes())
-                else:
-                    segment.unlink(missing_ok=True)
-            if kept:
-                write_atomic(folder / name, b"".join(kept))
-                self._published[folder / name] = sum(map(len, kept))
-        if resume_step and (workdir / _RUN_ID_FILE).exists():
-            write_atomic(folder / _RUN_ID_FILE, (workdir / _RUN_ID_FILE).read_bytes())
-
-    def publish(self, step: int) -> None:
-        for name in (METRICS_FILE, REPLIES_FILE, GROUPS_FILE):
-            path = self._folder / name
-            if new := self._new_bytes(path):
-                (self._workdir / Path(name).stem / f"{step:08}.jsonl").write_bytes(new)
-        whole = [self._folder / _RUN_ID_FILE]
-        if time.monotonic() >= self._board_due:
-            self._board_due = time.monotonic() + _BOARD_S
-            whole += (self._folder / _BOARD).iterdir()
-        for path in whole:
-            if self._new_bytes(path):
-                (self._workdir / path.relative_to(self._folder).as_posix()).upload(path)
-
-    def _new_bytes(self, path: Path) -> bytes:
-        if not path.exists():
-            return b""
-        start = self._published.get(path, 0)
-        with open(path, "rb") as file:
-            file.seek(start)
-            new = file.read()
-        self._published[path] = start + len(new)
-        return new
-
-
-class _Wandb:
-    """The W&B run of a folder; its id is kept there, so that a resumed training continues it."""
-
-    def __init__(self, folder: Path, project: str):
-        if importlib.util.find_spec("wandb") is None:
-            raise UserError(
-                f"config.wandb_project={project}: Weights & Biases is not installed: pip install wandb, "
-                'or give --config.wandb_project=""'
-            )
-        self._module: Any = importlib.import_module("wandb")
-        path = folder / _RUN_ID_FILE
-        if not path.exists():
-            write_atomic(path, uuid.uuid4().hex[:8].encode())
-        try:
-            self._run = self._module.init(
-                project=project,
-                name=folder.resolve().name,
-                id=path.read_text(),
-                # "must" would refuse a run that was started offline and never synced.
-                resume="allow",
-                dir=str(folder),
-            )
-        except self._module.Error as error:
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(
-                f"config.wandb_project={project}: Weights & Biases did not start ({reason}): "
-                'run `wandb login`, set WANDB_MODE=offline, or give --config.wandb_project=""'
-            ) from error
-        # W&B's own step must increase, so it would drop the rows of repeated steps.
-        self._run.define_metric("step")
-        self._run.define_metric("*", step_metric="step")
-
-    def write(self, step: int, numbers: Mapping[str, float]) -> None:
-        self._run.log({"step": step, **numbers})
-
-    def write_table(self, step: int, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        columns = list(rows[0])
-        table = self._module.Table(columns=columns, data=[[row[name] for name in columns] for row in rows])
-        self._run.log({"step": step, key: table})
-
-    def close(self, failed: bool) -> None:
-        self._run.finish(exit_code=int(failed))
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from rmsweb_jax.storage import LocalStore, parse_path
+from rmsweb_jax.storage import parse_path
 from tests.storage.servers import gcs_command, has_client, s3_command, serve, variables
 
 _COUNTER = itertools.count()
@@ -35,10 +35,7 @@ def bucket(request, services):
     return services(request.param)
 
 
-@pytest.fixture(params=["disk", "gs", "s3"])
-def place(request, services, tmp_path):
+@pytest.fixture
+def place(bucket):
     """A store, and a prefix in it."""
-    if request.param == "disk":
-        return LocalStore(tmp_path), "a"
-    folder = services(request.param)
-    return folder.store, folder.key
+    return bucket.store, bucket.key

@@ -98,26 +98,27 @@ def test_a_host_whose_write_fails_ends_the_others_at_once(tmp_path, only):
     assert line in logs[failed] and f"(process {failed}) ended: {line}" in logs[1 - failed]
 
 
-def test_metrics_are_segments_and_those_of_repeated_steps_go(bucket, machine):
+def test_metrics_are_whole_at_each_checkpoint_and_those_of_repeated_steps_go(bucket, machine):
     def write(steps, resume_step=0):
         with MetricWriter(bucket, resume_step) as writer:
             for step in steps:
                 writer.write(step, {"loss": step / 2})
                 if step % 2 == 0:
                     writer.write_replies(step, [SampledReply("s1", f"reply {step}", "target\n", 0.7)])
-                    writer.publish(step)
+                    writer.publish()
 
-    def segments(name):
-        return [path.name for path in (bucket / name).iterdir()]
+    def steps(name):
+        return [row["step"] for row in read_rows(bucket / name)]
 
     write(range(1, 8))
-    assert segments("metrics") == ["00000002.jsonl", "00000004.jsonl", "00000006.jsonl"]
+    assert steps(METRICS_FILE) == [1, 2, 3, 4, 5, 6] and steps(REPLIES_FILE) == [2, 4, 6]
     machine()
     write([3, 4, 5], resume_step=2)
-    assert segments("metrics") == segments("replies") == ["00000002.jsonl", "00000004.jsonl"]
-    rows = [row for path in (bucket / "metrics").iterdir() for row in read_rows(path)]
-    assert [row["step"] for row in rows] == [1, 2, 3, 4]
-    assert {path.name for path in bucket.iterdir()} == {"metrics", "replies", "tensorboard"}
+    assert steps(METRICS_FILE) == [1, 2, 3, 4] and steps(REPLIES_FILE) == [2, 4]
+    assert {path.name for path in bucket.iterdir()} == {METRICS_FILE, REPLIES_FILE, "tensorboard"}
+    machine()
+    write([1, 2])
+    assert steps(METRICS_FILE) == [1, 2]
 
 
 def test_a_model_is_fetched_once_for_each_version(bucket, machine, monkeypatch):

@@ -1,10 +1,8 @@
-import importlib.util
 import json
 
 import jax.numpy as jnp
 import pytest
 
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.training.metrics import (
     METRICS_FILE,
     REPLIES_FILE,
@@ -14,11 +12,9 @@ from rmsweb_jax.training.metrics import (
     read_rows,
 )
 
-HAS_WANDB = importlib.util.find_spec("wandb") is not None
 
-
-def write(folder, steps, resume_step=0, **options):
-    with MetricWriter(folder, resume_step, **options) as writer:
+def write(folder, steps, resume_step=0):
+    with MetricWriter(folder, resume_step) as writer:
         for step in steps:
             writer.write(step, {"loss": jnp.asarray(step / 2), "note": "x"})
             writer.write_replies(step, [SampledReply("s1", f"reply {step}", "target\n", 0.7)])
@@ -56,20 +52,3 @@ def test_numbers_that_json_lacks_become_null(tmp_path):
         writer.write(1, {"loss": float("nan"), "norm": float("inf")})
     row = json.loads((tmp_path / METRICS_FILE).read_text())
     assert row["loss"] is None and row["norm"] is None
-
-
-@pytest.mark.skipif(HAS_WANDB, reason="wandb is installed")
-def test_wandb_that_is_not_installed_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="pip install wandb"):
-        MetricWriter(tmp_path, wandb_project="rmsweb")
-
-
-@pytest.mark.skipif(not HAS_WANDB, reason="wandb is not installed")
-def test_a_resumed_run_continues_its_wandb_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    write(tmp_path, [1, 2], wandb_project="rmsweb")
-    name = (tmp_path / "wandb_run_id").read_text()
-    write(tmp_path, [2, 3], resume_step=1, wandb_project="rmsweb")
-    assert (tmp_path / "wandb_run_id").read_text() == name
-    runs = list((tmp_path / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
-    assert runs and b"reply" in b"".join(path.read_bytes() for path in tmp_path.rglob("*.table.json"))
