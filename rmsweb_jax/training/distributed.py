@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
 import secrets
-import signal
 import socket
 import threading
 import time
@@ -27,25 +25,19 @@ import jax
 from jax._src import distributed as jax_distributed  # The key-value store has no public name.
 from ml_collections import ConfigDict
 
-from rmsweb_jax.errors import StoppedError, UserError, user_message
-from rmsweb_jax.signals import end_at_once, exit_process, leave_process, print_error
+from rmsweb_jax.errors import UserError, user_message
+from rmsweb_jax.signals import end_at_once, exit_process, leave_process
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.workdir import flatten_settings, make_folder
 
-# Seconds without a sign of life, from JAX's own threads, after which the service gives up a process.
+# Seconds without a sign of life after which JAX's service takes a process for lost, and aborts the others.
 _HEARTBEAT_S = 30
 # Seconds in which the first process uploads a model, while the others have ended.
 _SHUTDOWN_S = 7200
-# Seconds between two signs of life of ours, which only tell which process was lost.
-_POLL_S = 1.0
-# Seconds without one of those after which a process is the lost one, once it is known that one is lost.
-_SILENT_S = 15.0
-# Seconds after a failure in which a lost process is noticed.
-_NOTICED_S = _SILENT_S + 5.0
 # Seconds in which a process that hears of another's end may reach its own, for example after SIGTERM to all.
 _GRACE_S = 10.0
-# Seconds in which all others hear of a process's end.
-_HEARD_S = 20.0
+# Milliseconds in which all others hear of a process's end.
+_HEARD_MS = 20_000
 # Longest wait for what another host computes at the start.
 _ANSWER_MS = 120_000
 # Differences that a message lists.
@@ -56,7 +48,6 @@ _BY_HAND = (
     f"set {_VARIABLES[0]} (HOST:PORT of the first process), {_VARIABLES[1]} and {_VARIABLES[2]} (0, 1, ...) "
     "for each process, or leave the flag out on a single host"
 )
-_ABORT_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
 
 
 def join_processes() -> None:
@@ -103,9 +94,9 @@ def join_processes() -> None:
 class Hosts(contextlib.AbstractContextManager["Hosts"]):
     """Joins the processes of a run; inside, they end together.
 
-    A process that ends with an error, or is lost, ends all others: with the code and line of that error, or
-    with the code of `StoppedError` and a line that names the lost host. An error never leaves the context: it
-    ends this process, because JAX's shutdown would wait for the others.
+    A process that ends with an error ends all others with its code, and a line that names it. If one is lost,
+    JAX's service aborts the others. An error never leaves the context: it ends this process, because JAX's
+    shutdown would wait for the others.
 
     Attributes:
       number: of this process, from 0.
@@ -120,49 +111,32 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         assert state.client is not None
         self._client = state.client
         self.number, self._count = state.process_id, state.num_processes
-        self._client.key_value_set(f"rmsweb/host/{self.number}", socket.gethostname())
-        self._names = [f"process {number}" for number in range(self._count)]
-        # When the number of signs of life of each process last changed, and when they were last read.
-        self._alive = dict.fromkeys(range(self._count), ("", time.monotonic()))
-        self._read = time.monotonic()
-        self._ending, self._done = threading.Lock(), threading.Event()
-        self._code = 1
-        # What another process ended with.
-        self._ended: tuple[int, str] | None = None
+        self._done = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="watch-hosts", daemon=True)
+        self._name = f"{socket.gethostname()} (process {self.number})"
 
     def __enter__(self) -> Hosts:
-        for number in range(self._count):
-            name = self._client.blocking_key_value_get(f"rmsweb/host/{number}", _ANSWER_MS)
-            self._names[number] = f"{name} (process {number})"
-        threading.Thread(target=self._watch, name="watch-hosts", daemon=True).start()
+        self._watcher.start()
         end_at_once(self._leave)
-        # When the service is gone, or gives up a process, JAX's client aborts in a thread of its own. A
-        # handler of `signal` comes too late: Python calls it in the main thread, once C's has returned.
-        self._on_abort = _ABORT_HANDLER(lambda _: self._end_if_lost())
-        _set_abort_handler(ctypes.cast(self._on_abort, ctypes.c_void_p))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            try:
-                jax.distributed.shutdown()  # Waits for all.
-            except RuntimeError:
-                self._end_if_lost()
-                raise
-            self._done.set()
+            jax.distributed.shutdown()  # Waits for all.
             end_at_once(leave_process)
-            _set_abort_handler(None)
+            # A thread inside the client would abort the interpreter when that ends.
+            self._done.set()
+            self._watcher.join()
             return
         if (known := user_message(error)) is not None:
-            # A checkpoint that waits for a lost host ends as one of a store that does not answer.
-            self._exit_if_lost()
             self._leave(known[1], known[0])
         if isinstance(error, SystemExit):
             self._leave(error.code if isinstance(error.code, int) else 1, "")
-        # Collectives and checkpoints fail when another process is lost, with errors of many types.
-        self._end_if_lost()
+        # Collectives and checkpoints also fail, with errors of many types, when another process is lost. That
+        # must not look like an error of this one: JAX aborts it meanwhile.
+        time.sleep(_HEARTBEAT_S + 5)
         traceback.print_exception(error)
         self._leave(1, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
@@ -186,14 +160,15 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         if isinstance(workdir, Path):
             seen = (workdir / shared).exists()
             facts["--workdir"] = name if seen else f"{workdir}, a folder of that host alone"
-        self._client.key_value_set(f"rmsweb/facts/{self.number}", json.dumps(facts))
+        self._client.key_value_set(f"rmsweb/facts/{self.number}", json.dumps([self._name, facts]))
         if self.number == 0:
             try:
-                every = [json.loads(self._answer(number)) for number in range(self._count)]
+                answers = [json.loads(self._answer(number)) for number in range(self._count)]
             finally:
                 if isinstance(workdir, Path):
                     (workdir / mark).unlink(missing_ok=True)
-            self._client.key_value_set("rmsweb/verdict", differences(self._names, every))
+            names, every = zip(*answers, strict=True)
+            self._client.key_value_set("rmsweb/verdict", differences(names, every))
         if verdict := self._client.blocking_key_value_get("rmsweb/verdict", 2 * _ANSWER_MS):
             raise UserError(verdict)
 
@@ -206,79 +181,26 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             return self._client.blocking_key_value_get(f"rmsweb/facts/{number}", _ANSWER_MS)
         except RuntimeError as error:
             raise UserError(
-                f"{self._names[number]} did not say in {_ANSWER_MS // 1000} s what it runs: look at its log"
+                f"process {number} did not say in {_ANSWER_MS // 1000} s what it runs: look at its log"
             ) from error
 
     def _watch(self) -> None:
-        count = 0
-        while not self._done.wait(_POLL_S):
-            count += 1
-            try:
-                self._client.key_value_set(f"rmsweb/alive/{self.number}", str(count), allow_overwrite=True)
-                alive = self._client.key_value_dir_get("rmsweb/alive/")
-                ended = self._client.key_value_dir_get("rmsweb/ended/")
-            except (RuntimeError, ValueError):
-                continue  # JAX's own threads decide what that means.
-            self._read = time.monotonic()
-            for key, value in alive:
-                number = int(key.rpartition("/")[2])
-                if value != self._alive[number][0]:
-                    self._alive[number] = (value, self._read)
-            others = [(key, value) for key, value in ended if key.rpartition("/")[2] != str(self.number)]
-            if others:
-                number, (code, line) = int(others[0][0].rpartition("/")[2]), json.loads(others[0][1])
-                self._ended = code, f"{self._names[number]} ended: {line or f'exit code {code}'}"
-                if not self._done.wait(_GRACE_S):
-                    self._leave(*self._ended)
-
-    def _end_if_lost(self) -> None:
-        """After a failure: ends this process if another one is lost; otherwise returns."""
-        deadline = time.monotonic() + _NOTICED_S
-        while time.monotonic() < deadline and not self._done.is_set():
-            if self._ended is not None:
-                self._exit(*self._ended)
-            self._exit_if_lost()
-            time.sleep(_POLL_S)
-
-    def _exit_if_lost(self) -> None:
-        if (lost := self._lost()) is not None:
-            stop = StoppedError("the last checkpoint is kept", f"the loss of {self._names[lost]}")
-            self._exit(stop.exit_code, str(stop))
-
-    def _lost(self) -> int | None:
-        """The number of the process that has been silent for longest, if that is too long."""
-        since, number = min((since, number) for number, (_, since) in self._alive.items())
-        # Since the last answer of the service: without one all are silent.
-        if self._read - since > _SILENT_S:
-            return number
-        # The first process serves the others.
-        return 0 if self.number and time.monotonic() - self._read > _SILENT_S else None
+        """Ends this process once another one has ended with an error."""
+        while not self._done.wait(1.0):
+            # Without the service, JAX aborts this process.
+            with contextlib.suppress(RuntimeError, ValueError):
+                for key, ended in self._client.key_value_dir_get("rmsweb/ended/"):
+                    if not key.endswith(f"/{self.number}") and not self._done.wait(_GRACE_S):
+                        self._leave(*json.loads(ended))
 
     def _leave(self, code: int, line: str) -> NoReturn:
         """Ends this process once the others know why."""
-        if self._ending.acquire(blocking=False):
-            self._code = code
-            if line:
-                print_error(line)
-            with contextlib.suppress(RuntimeError, ValueError):
-                self._client.key_value_set(f"rmsweb/ended/{self.number}", json.dumps([code, line]))
-                # The first process serves the others; it must not go before they have heard.
-                self._client.wait_at_barrier("rmsweb/end", int(_HEARD_S * 1000))
-        else:
-            time.sleep(2 * _HEARD_S)  # Another thread is ending this process.
-        exit_process(self._code)
-
-    def _exit(self, code: int, line: str) -> NoReturn:
-        """Ends this process without the service, whose client an aborting thread keeps locked."""
-        if self._ending.acquire(blocking=False):
-            self._code = code
-            if self.number == 0:
-                time.sleep(5)  # The others find out by themselves, and should not take this one for the lost.
-            print_error(line)
-        else:
-            # Another thread is ending this process, but may wait for the client.
-            time.sleep(10)
-        exit_process(self._code)
+        why = f"{self._name} ended: {line or f'exit code {code}'}"
+        with contextlib.suppress(RuntimeError, ValueError):
+            self._client.key_value_set(f"rmsweb/ended/{self.number}", json.dumps([code, why]))
+            # The first process serves the others; it must not go before they have heard.
+            self._client.wait_at_barrier("rmsweb/end", _HEARD_MS)
+        exit_process(code, line)
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> str:
@@ -322,9 +244,3 @@ def _versions() -> dict[str, str]:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
-
-
-def _set_abort_handler(handler: ctypes.c_void_p | None) -> None:
-    libc = ctypes.CDLL(None)
-    libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
-    libc.signal(signal.SIGABRT, handler)

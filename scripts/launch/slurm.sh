@@ -24,7 +24,7 @@ JAX_LOCAL_DEVICE_IDS=$(seq --separator=, 0 $((SLURM_GPUS_ON_NODE - 1)))
 export JAX_LOCAL_DEVICE_IDS
 code=0
 srun sh scripts/launch/stage.sh "${STAGE:-sft}" --distributed || code=$?
-# Where one host fails, the others save and end with 75, too: hence the limit.
+# A limit, for what ends with 75 each time.
 if [ "$code" = 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
   scontrol requeue "$SLURM_JOB_ID"
 fi

