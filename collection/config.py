@@ -11,18 +11,16 @@ from rmsweb_jax.settings import Settings, required, safe
 
 
 class QualityConfig(Settings):
-    """Bounds on trajectories for training. RMSWeb gives 3 to 30 steps, and no number for stalls.
+    """Bounds on trajectories for training. RMSWeb gives 3 to 30 steps.
 
     Attributes:
       min_effective_steps, max_effective_steps: bounds, inclusive, on the steps that changed something
         or produced output.
-      stall_repeats: number of successive repetitions of the same actions on the same page that make a loop.
       drop_duplicates: keep one of a task's trajectories with the same pages and actions. Not in RMSWeb.
     """
 
     min_effective_steps: int = Field(default=3, ge=0)
     max_effective_steps: int = Field(default=30, ge=1)
-    stall_repeats: int = Field(default=3, ge=1)
     drop_duplicates: bool = True
 
 
@@ -90,7 +88,6 @@ class ReportSettings(Settings):
       across_judges: compare evaluations by different judges, or by judges that were not recorded; their
         differences are marked.
       published: show the paper's rows that were not measured, such as those of other systems, too.
-      seed: seed of resampling.
     """
 
     run: str = ""
@@ -100,7 +97,6 @@ class ReportSettings(Settings):
     prices: str = ""
     across_judges: bool = False
     published: bool = False
-    seed: int = 0
 
 
 class BenchmarkFiles(Settings):

@@ -44,9 +44,8 @@ DEMO_EPISODES = {
     "fleet": {"workers": 3},
 }
 SMOKE_EPISODES = {"limits": {"max_steps": 5}, "fleet": {"workers": 2}}
-# Actors that are policies; `evaluate` has them too.
-POLICY = {"kind": "policy", "timeout_s": 600.0}
-_SFT = {**POLICY, "label": "sft"}
+# Actors that are policies; `evaluate` has the demo's too.
+_SFT = {"kind": "policy", "timeout_s": 600.0, "label": "sft"}
 DEMO_POLICY = {"kind": "policy", "server_settings": serve.DEMO, "max_tokens": 128, "timeout_s": 60.0}
 GPT = {
     "kind": "chat",

@@ -57,7 +57,7 @@ _WEBTAILBENCH = {"fleet": {"max_per_site": 16, "site_interval_s": 1.0}}
 # Whole sites that are not trained on.
 _APPS = {"applications": ("wiki", "roundup")}
 # They are yours to load.
-_OWN_TASKS = {"fleet": {"max_per_site": 16, "site_interval_s": 0.0, "backoff_s": 0.0}}
+_OWN_TASKS = {"fleet": {"max_per_site": 16, "site_interval_s": 0.0}}
 
 VARIANTS = {
     "demo": ("held-out seeds of the demo's pages of MiniWoB++", _DEMO),

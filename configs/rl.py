@@ -14,7 +14,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import collect
+from configs import collect, serve
 from experiments.online_settings import OnlineSettings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import variant_config
@@ -142,9 +142,10 @@ ONLINE_ABLATIONS = {
     "unmasked": ("faults of browser, site, machine or judge are failures", {"mask_faults": False}),
     "failures": ("failures weigh as much as successes", {"negative_weight": 1.0}),
 }
-_DEMO_PLAY = {"play": {**collect.DEMO_EPISODES, "fleet": {"workers": 5}, "actor": collect.DEMO_POLICY}}
+_ACTOR = {"server_settings": serve.DEMO, "timeout_s": 60.0}
+_DEMO_PLAY = {"play": {**collect.DEMO_EPISODES, "fleet": {"workers": 5}, "actor": _ACTOR}}
 _SMOKE_PLAY = {"play": {**collect.SMOKE_EPISODES, "limits": {"max_steps": 2}}}
-_LARGE_PLAY = {"play": {"actor": {**collect.POLICY, "server_settings": {}}}}
+_LARGE_PLAY = {"play": {"actor": {"timeout_s": 600.0}}}
 _ONLINE_SIZES = {
     "demo": (_DEMO_PLAY, _ONLINE["demo"]),
     "smoke": (_DEMO_PLAY, _ONLINE["demo"], _SMOKE_PLAY, _ONLINE["smoke"]),

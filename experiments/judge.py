@@ -100,7 +100,7 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
         "labels": str(labels) if labels else "",
         "runs": len({one.trajectory_id for one in judgements}),
         "tasks": len({one.task_id for one in judgements}),
-        **agreement_report(judgements, verdicts, reference, settings.seed),
+        **agreement_report(judgements, verdicts, reference),
         "sheet": sheet_figures(runs, judgements, verdicts, settings.rows),
         "cross_check": {"of": of, "name": checker.name, **summarize(checked)} if checker else {},
         **_spent(judges, checker, workdir),

@@ -17,6 +17,7 @@ from collection.fleet.config import EpisodeSettings
 from collection.fleet.live import check_live
 from collection.fleet.play import PlayRequest
 from collection.fleet.policy_server import serve_actor
+from collection.llm.config import ActorConfig
 from collection.tasks.files import read_all_tasks
 from experiments.online_settings import OnlineSettings
 from rmsweb_jax.data.sources import is_held_out
@@ -192,16 +193,15 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
     find_programs(settings.play.browser)
     tasks = TaskOrder(settings)
     processor = Processor.from_pretrained(resolve_model(settings.model), settings.max_pixels)
-    actor = settings.play.actor.model_copy(
-        update={
-            "kind": "policy",
-            "label": "policy",
-            "model": settings.model,
-            "max_tokens": settings.max_response_tokens,
-            "temperature": settings.temperature,
-            "structured": "off",
-            "extra_body": chat_fields(processor.end_id, processor.banned_ids),
-        }
+    actor = ActorConfig(
+        kind="policy",
+        label="policy",
+        model=settings.model,
+        max_tokens=settings.max_response_tokens,
+        temperature=settings.temperature,
+        structured="off",
+        extra_body=chat_fields(processor.end_id, processor.banned_ids),
+        **dict(settings.play.actor),
     )
     with contextlib.ExitStack() as stack:
         endpoint = settings.endpoint
@@ -216,7 +216,7 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
             own |= {"replies": "free", "max_pixels": settings.max_pixels}
             own["prompt_tokens"] = max(settings.max_prompt_tokens, given.get("prompt_tokens", 0))
             own["max_new_tokens"] = max(settings.max_response_tokens, given.get("max_new_tokens", 0))
-            server = actor.model_copy(update={"server": "own", "server_settings": {**given, **own}})
+            server = actor.model_copy(update={"server_settings": {**given, **own}})
             served = stack.enter_context(serve_actor(server, workdir / "server"))
             endpoint = endpoint.model_copy(
                 update={
@@ -233,7 +233,7 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
                 "server_settings": {},
             }
         )
-        play = settings.play.model_copy(update={"actor": actor})
+        play = settings.play.episodes(actor)
         episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays)
         config = settings.model_copy(update={"rollout_engine": "endpoint", "endpoint": endpoint})
         return train(config, workdir, episodes)

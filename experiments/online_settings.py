@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from collection.fleet.config import EpisodeSettings
+from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.rl.config import OnlineConfig
-from rmsweb_jax.settings import safe
+from rmsweb_jax.settings import Settings, safe
+
+
+class TrainedActor(Settings):
+    """The policy as actor: what the settings of RL do not say.
+
+    Attributes:
+      timeout_s: timeout of one attempt.
+      calls: maximum number of attempts at one call.
+      requests_per_minute, tokens_per_minute, cap_usd, outage_hours: limits on all models of a batch of
+        episodes, as in `experiments.collect`.
+      server_settings: settings of the policy's server that differ from the defaults of
+        `rmsweb_jax.serve.config.ServeSettings`.
+    """
+
+    timeout_s: float = safe(120.0)
+    calls: int = safe(5)
+    requests_per_minute: float = safe(0.0, ge=0)
+    tokens_per_minute: float = safe(0.0, ge=0)
+    cap_usd: float = safe(0.0, ge=0)
+    outage_hours: float = safe(0.0, ge=0)
+    server_settings: Mapping[str, Any] = Field(default_factory=dict)
+
+
+class PlaySettings(EpisodeSettings):
+    """How episodes are played that are trained on."""
+
+    # The endpoint and the sampling of the policy are RL's.
+    actor: TrainedActor = TrainedActor()  # pyright: ignore
+
+    def episodes(self, actor: ActorConfig) -> EpisodeSettings:
+        """Returns the settings with the policy as it is served."""
+        return EpisodeSettings(**{**dict(self), "actor": actor})
 
 
 class OnlineSettings(OnlineConfig):
@@ -21,7 +55,7 @@ class OnlineSettings(OnlineConfig):
         them, and `play.judge` judges.
       first_seed: tasks have this seed, then the next one, and so on; held-out tasks are not played.
       replays: number of times that an episode is played again that was lost.
-      play: how episodes are played; `play.actor.server_settings` are those of the policy's server.
+      play: how episodes are played.
     """
 
     pages: tuple[str, ...] = ()
@@ -29,7 +63,7 @@ class OnlineSettings(OnlineConfig):
     tasks_file: str = ""
     first_seed: int = 0
     replays: int = safe(2, ge=0)
-    play: EpisodeSettings = EpisodeSettings()
+    play: PlaySettings = PlaySettings()
 
     @model_validator(mode="after")
     def _check_play(self) -> Self:

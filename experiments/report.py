@@ -71,7 +71,7 @@ def write_page(settings: ReportSettings, workdir: Path) -> None:
             raise UserError(f"{root}: pages are made of a folder on disk, and of at least one episode")
         print(f"{pages}: open it in a browser")
         return
-    summary = build_summary(run, settings.seed, settings.across_judges)
+    summary = build_summary(run, across_judges=settings.across_judges)
     write_atomic(workdir / "summary.json", to_json(summary))
     address = str(pages.relative_to(workdir)) if pages else ""
     title = root.resolve().name if isinstance(root, Path) else root.name
@@ -106,7 +106,7 @@ def write_table(settings: ReportSettings, workdir: Path) -> None:
     name = settings.table
     if name not in TABLES:
         raise UserError(f"config.table is {name!r}: use one of {', '.join(TABLES)}")
-    evaluations = read_evaluations(settings.results, settings.prices, settings.seed)
+    evaluations = read_evaluations(settings.results, settings.prices)
     command = shlex.join(["python", "-m", "experiments.report", *sys.argv[1:]])
     document, figures = build_document(name, evaluations, command, settings.across_judges, settings.published)
     for file, text in document_files(document).items():

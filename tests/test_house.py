@@ -32,7 +32,7 @@ from collection.mining.config import FailurePriorSettings, MineSettings
 from collection.replay.config import VerifySettings
 from collection.tasks.benchmarks import READERS
 from experiments.benchmark_settings import BenchmarkConfig
-from experiments.online_settings import OnlineSettings
+from experiments.online_settings import OnlineSettings, TrainedActor
 from experiments.studies.ablations.settings import AblationSettings, PromptSettings
 from experiments.studies.tiny_base.settings import BaseConfig
 from experiments.usage import meanings
@@ -226,7 +226,7 @@ def test_every_config_file_is_checked():
 
 
 # Read by a loop over their fields.
-LOOPED = (BenchmarkFiles, OfficialSettings, MeshConfig)
+LOOPED = (BenchmarkFiles, OfficialSettings, MeshConfig, TrainedActor)
 
 
 def make_config(name: str, variant: str) -> ConfigDict:

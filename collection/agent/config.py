@@ -36,6 +36,6 @@ class EpisodeLimits(Settings):
     """
 
     max_steps: int = Field(default=100, ge=1)
-    max_failures: int = Field(default=3, ge=1)
-    max_blocked: int = Field(default=5, ge=1)
+    max_failures: int = internal(3, ge=1)
+    max_blocked: int = internal(5, ge=1)
     max_seconds: float = Field(default=1800.0, gt=0)

@@ -151,7 +151,7 @@ class Browser(Tabs):
             self.cdp("Network.setCookie", **cookie.to_devtools())
         for storage in state.origins:
             if self.guard is None or not self.guard.watches:
-                raise UserError("config.browser.storage_state: localStorage needs config.guard.proxy=True")
+                raise UserError("config.browser.storage_state: localStorage needs a guard with a proxy")
             # An empty page of the origin, which the guard makes: nothing is sent to the site.
             self.guard.serve_empty(f"{storage.origin}/")
             self.call(self._driver.get, f"{storage.origin}/")

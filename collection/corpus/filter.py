@@ -119,6 +119,8 @@ def _plain(groups: dict[str, Counter[str]], keys: tuple[str, ...]) -> dict[str, 
 
 
 PAPER_MIN_EFFECTIVE_STEPS = 3
+# Successive repetitions of the same actions on the same page that make a loop; the paper gives no number.
+STALL_REPEATS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +142,7 @@ def quality_filter(
     """Keeps complete successes without stalls, within the length bounds, each only once."""
     runs = successful(_parsed(trajectories, counts), counts)
     runs = complete(runs, counts)
-    runs = unstalled(runs, config, counts)
+    runs = unstalled(runs, counts)
     runs = of_length(runs, config, counts)
     for run in unique(runs, counts) if config.drop_duplicates else runs:
         counts.keep(run.trajectory)
@@ -168,12 +170,10 @@ def complete(runs: Iterable[ParsedTrajectory], counts: FilterCounts) -> Iterator
             yield run
 
 
-def unstalled(
-    runs: Iterable[ParsedTrajectory], config: QualityConfig, counts: FilterCounts
-) -> Iterator[ParsedTrajectory]:
+def unstalled(runs: Iterable[ParsedTrajectory], counts: FilterCounts) -> Iterator[ParsedTrajectory]:
     """Drops (`stalled`) a trajectory that repeats the same actions on the same page."""
     for run in runs:
-        at = stalled(run.steps, config.stall_repeats)
+        at = stalled(run.steps, STALL_REPEATS)
         if at is None:
             yield run
         else:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from collection.fleet.config import EpisodeSettings, FleetSettings
 from collection.judges.config import JudgeSettings
-from collection.llm.config import ActorConfig, ModelConfig
+from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import Settings, from_config, internal, required, safe
 
@@ -32,16 +32,14 @@ class RefreshSettings(Settings):
 
     Attributes:
       today: YYYY-MM-DD; empty means the day on which the run starts.
-      lead_days: minimum number of days from `today` to the earliest date of a refreshed prompt.
       overrides: file of prompts that you write yourself, by task id (`.jsonl` or `.json`); they win over all
         rules. Empty for none.
-      ask: model that classifies prompts with dates that the rules do not classify as date-bound.
+      ask: ask the judge's model about prompts with dates that the rules do not classify as date-bound.
     """
 
     today: str = ""
-    lead_days: int = Field(default=7, ge=0)
     overrides: str = ""
-    ask: ModelConfig = ModelConfig(kind="none", temperature=0.0)
+    ask: bool = False
 
 
 class EvaluateSettings(EpisodeSettings):
@@ -57,7 +55,6 @@ class EvaluateSettings(EpisodeSettings):
       runs: number of runs per task (RMSWeb, section 4: exactly three).
       replays: number of times that a run is played again that the site, the network or the machine ended; it
         is played when the same command is run again without `report.json`.
-      seed: seed of the bootstrap.
       refresh: None if prompts are used unchanged.
     """
 
@@ -69,7 +66,6 @@ class EvaluateSettings(EpisodeSettings):
     training: str = safe("")
     runs: int = Field(default=3, ge=1)
     replays: int = safe(3, ge=0)
-    seed: int = 0
     actor: EvaluatedActor = EvaluatedActor()
     # All runs of all tasks are played, also on a site that refuses them.
     fleet: FleetSettings = safe(FleetSettings(max_refusals=0))

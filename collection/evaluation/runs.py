@@ -24,6 +24,7 @@ from collection.evaluation.config import EvaluateSettings, RefreshSettings, eval
 from collection.evaluation.contaminated import contamination_report
 from collection.evaluation.dates.asking import ask_bound
 from collection.evaluation.dates.benchmark import DateRefresh, refresh_benchmark
+from collection.evaluation.dates.moving import LEAD_DAYS
 from collection.evaluation.dates.overrides import read_overrides
 from collection.evaluation.results import RESULTS, Results, gather_results, missing_runs, score, to_json
 from collection.evaluation.task_results import NEVER_DONE
@@ -31,6 +32,7 @@ from collection.fleet.build import FleetConfig, fleet_config
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job
 from collection.fleet.run import run_tasks
+from collection.judges.build import judge_model
 from collection.judges.fates import KEPT_OUT, fate
 from collection.llm.build import make_model
 from collection.llm.ledger import LEDGER
@@ -80,7 +82,7 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
     benchmark = load_benchmark(settings)
     refreshed = None
     if settings.refresh is not None:
-        benchmark, refreshed = _refresh(benchmark, settings.refresh, workdir)
+        benchmark, refreshed = _refresh(benchmark, settings, settings.refresh, workdir)
     # Before the first episode, so that errors in these do not appear only after the last one.
     setup = fleet_config(settings, benchmark.notes)
     live = [website_url(task) for task in benchmark.tasks if task.environment == "web"]
@@ -95,7 +97,7 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
         )
     about = begin(benchmark, workdir)
     evaluated = play_benchmark(benchmark, settings.runs, setup, workdir, settings.replays)
-    scores = score(evaluated.results, settings.seed)
+    scores = score(evaluated.results)
     if scores["missing"] == evaluated.results.has_result.size:
         causes = Counter[str]()
         for some in scores["causes"].values():
@@ -214,17 +216,21 @@ def set_apart(trajectories: Iterable[Trajectory]) -> dict[str, list[str]]:
     return apart
 
 
-def _refresh(benchmark: Benchmark, settings: RefreshSettings, workdir: Path) -> tuple[Benchmark, DateRefresh]:
+def _refresh(
+    benchmark: Benchmark, settings: EvaluateSettings, refresh: RefreshSettings, workdir: Path
+) -> tuple[Benchmark, DateRefresh]:
     try:
-        today = date.fromisoformat(settings.today) if settings.today else date.today()
+        today = date.fromisoformat(refresh.today) if refresh.today else date.today()
     except ValueError as error:
-        raise UserError(f"config.refresh.today={settings.today!r}: write YYYY-MM-DD, or nothing") from error
+        raise UserError(f"config.refresh.today={refresh.today!r}: write YYYY-MM-DD, or nothing") from error
     ask = None
-    if settings.ask.kind != "none":
-        model = make_model(settings.ask.resolve("config.refresh.ask"), workdir / LEDGER)
-        ask = functools.partial(ask_bound, model=model)
-    overrides = read_overrides(settings.overrides, benchmark) if settings.overrides else {}
-    return refresh_benchmark(benchmark, today, settings.lead_days, ask, workdir, overrides)
+    if refresh.ask:
+        if settings.judge.kind == "none":
+            raise UserError("config.refresh.ask asks the judge's model, and config.judge.kind is 'none'")
+        model = judge_model(settings.judge, settings.actor.resolve(), "judge")
+        ask = functools.partial(ask_bound, model=make_model(model, workdir / LEDGER))
+    overrides = read_overrides(refresh.overrides, benchmark) if refresh.overrides else {}
+    return refresh_benchmark(benchmark, today, LEAD_DAYS, ask, workdir, overrides)
 
 
 def _paths(text: str) -> list[AnyPath]:

@@ -134,7 +134,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             rules = () if config.proxy else self._server.host_rules
         elif environment != "web":
             if not config.proxy:
-                raise UserError("config.guard.proxy is False: applications are reached through it alone")
+                raise UserError("applications are reached through the proxy of a guard alone")
             application = self.application(environment)
             hosts[application.host] = application.address
             config = config.model_copy(update={"private": (*config.private, application.url)})

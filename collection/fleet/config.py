@@ -20,7 +20,8 @@ class SiteLimits(Settings):
 
     Attributes:
       max_per_site: number of concurrent episodes.
-      site_interval_s: minimum time between the starts of two episodes.
+      site_interval_s: minimum time between the starts of two episodes. With 0, which is for sites of one's
+        own, there is no backoff either.
       backoff_s: pause after an episode that was blocked, met a captcha or could not reach the site; doubled
         for each further one in a row.
       backoff_max_s: the longest pause.
@@ -30,7 +31,7 @@ class SiteLimits(Settings):
 
     max_per_site: int = 2
     site_interval_s: float = 5.0
-    backoff_s: float = 60.0
+    backoff_s: float = internal(60.0)
     backoff_max_s: float = internal(3600.0)
     max_refusals: int = 3
 
@@ -72,11 +73,11 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     ray_address: str = ""
     ray_actor: Mapping[str, Any] = Field(default_factory=dict)
     workers: int = 16
-    judgements: int = 16
+    judgements: int = internal(16)
     retries: int = internal(2)
     crashes: int = internal(2)
     drain_seconds: float = 30.0
-    publish_s: float = 60.0
+    publish_s: float = internal(60.0)
     retry_set_aside: bool = False
 
 

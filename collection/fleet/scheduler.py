@@ -68,7 +68,8 @@ class Scheduler(Generic[J]):
             # The exponent is capped where a float would overflow.
             wait = min(self._limits.backoff_s * 2.0 ** min(site.refusals, 60), self._limits.backoff_max_s)
             site.refusals += 1
-            site.closed_until = max(site.closed_until, now + wait)
+            if self._limits.site_interval_s:
+                site.closed_until = max(site.closed_until, now + wait)
         # A crashed browser is not the site's answer; any other outcome ends the backoff.
         elif outcome is not None and outcome != "crashed":
             site.refusals = 0

@@ -75,7 +75,7 @@ def judge_config(
         if settings.reference
         else {task: one.model_copy(update={"reference": None}) for task, one in notes.items()}
     )
-    model = _model(settings, actor, name)
+    model = judge_model(settings, actor, name)
     checkout = _checkout(settings, model, name, folder)
     return JudgeConfig(model, settings.method, known, checkout, settings.official_python)
 
@@ -127,8 +127,6 @@ def make_judges(
         config = judge_config(section, actor, notes, "judges", f"official.{name}")
         assert config is not None
         judges[name] = make_judge(config, workdir)
-    if second := judge_config(settings.second, actor, notes, "second", "second.official"):
-        judges["second"] = make_judge(second, workdir)
     if not judges:
         raise UserError("config.judges is empty: name one")
     return judges
@@ -136,7 +134,7 @@ def make_judges(
 
 def make_cross_check(actor: ModelConfig, workdir: Path) -> CrossCheck:
     """Makes the cross-check of failures. Raises as `make_judges`."""
-    return CrossCheck(_cached(_model(JudgeSettings(kind="actor"), actor, "cross_check"), workdir))
+    return CrossCheck(_cached(judge_model(JudgeSettings(kind="actor"), actor, "cross_check"), workdir))
 
 
 def _cached(
@@ -172,7 +170,8 @@ def _checkout(settings: JudgeSettings, model: ModelConfig, name: str, key: str) 
     return folder
 
 
-def _model(settings: ModelEndpoint, actor: ModelConfig, name: str) -> ModelConfig:
+def judge_model(settings: ModelEndpoint, actor: ModelConfig, name: str) -> ModelConfig:
+    """Resolves the model of a judge's section, with the actor's limits. Raises as `judge_config`."""
     if settings.kind == "actor":
         if actor.kind not in ("gemini", "chat"):
             raise UserError(

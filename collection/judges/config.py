@@ -70,12 +70,10 @@ class JudgeDataSettings(Settings):
       labels_agent: agent of Online-Mind2Web's labels whose runs these are; empty for the runs' actor.
       reference: the judge that the others are compared with ("labels" for human labels); empty uses the
         labels if there are any.
-      seed: seed of the bootstrap.
       workers: concurrent judgements.
       actor: model of the judges, and limits for all of them.
       judges: `reward` (the environment's) and `recorded` verdicts, and judges that ask a model, by method.
       show_references: show the benchmark's reference answers to judges of ours.
-      second: a judge by another model or method, to compare with the others.
       cross_check: name of the judge whose failures the actor's model examines again; empty: none.
     """
 
@@ -85,11 +83,9 @@ class JudgeDataSettings(Settings):
     labels_agent: str = ""
     rows: Literal["policy", "site", "kind"] = "policy"
     reference: str = ""
-    seed: int = 0
     workers: int = safe(8, ge=1)
     actor: ModelConfig = ModelConfig(kind="none", max_tokens=4096)
     judges: tuple[Literal["reward", "recorded", Method], ...] = ("reward", "recorded")
     show_references: bool = False
     official: OfficialSettings = OfficialSettings()
-    second: JudgeSettings = JudgeSettings()
     cross_check: str = ""

@@ -17,14 +17,13 @@ _MAX_REASON_CHARS = 160
 
 
 def agreement_report(
-    judgements: Sequence[Judgement], labels: Mapping[str, bool], reference: str, seed: int
+    judgements: Sequence[Judgement], labels: Mapping[str, bool], reference: str
 ) -> dict[str, Any]:
     """Computes all figures of the report.
 
     Args:
       labels: human verdicts by trajectory, treated as one more judge, `LABELS`; may be empty.
       reference: the judge that the others are compared with; empty for none.
-      seed: seed of the bootstrap.
     """
     tasks = {one.trajectory_id: one.task_id for one in judgements}
     by_judge: dict[str, list[Judgement]] = {}
@@ -38,7 +37,7 @@ def agreement_report(
     return {
         "judges": {name: _summary(some) for name, some in by_judge.items()},
         "pairs": [
-            {"first": first, "second": second, **compare(verdicts[first], verdicts[second], tasks, seed)}
+            {"first": first, "second": second, **compare(verdicts[first], verdicts[second], tasks)}
             for first, second in itertools.combinations(verdicts, 2)
         ],
         "reference": reference,

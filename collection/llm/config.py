@@ -36,8 +36,8 @@ class ModelEndpoint(Settings):
       structured: how replies are constrained to their JSON schema: `schema` by the endpoint's decoder,
         `json` to any JSON, `off` by the prompt alone; `auto` is the best that this kind of endpoint supports.
       extra_body: further fields of each request to a chat-completions endpoint, as `{"top_k": 20}`.
-      price_prompt, price_cached, price_response: US dollars per million tokens; if prompt and response are 0,
-        those of `collection/llm/prices.json`. With `price_cached` 0, cached prompt tokens cost as others.
+      price: US dollars per million tokens of prompts, of cached prompts and of responses; zeros take those of
+        `collection/llm/prices.json`. Without the second, cached prompt tokens cost as others.
     """
 
     kind: str = "gemini"
@@ -50,14 +50,13 @@ class ModelEndpoint(Settings):
     calls: int = safe(5)
     structured: Literal["auto", "schema", "json", "off"] = "auto"
     extra_body: Mapping[str, Any] = Field(default_factory=dict)
-    price_prompt: float = 0.0
-    price_cached: float = 0.0
-    price_response: float = 0.0
+    price: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property
     def prices(self) -> Prices:
         """The prices given, else the list prices of the model."""
-        given = Prices(self.price_prompt, self.price_response, self.price_cached)
+        prompt, cached, response = self.price
+        given = Prices(prompt, response, cached)
         return given if given.prompt or given.response else list_prices(self.model)
 
 
@@ -104,7 +103,7 @@ class ModelConfig(ModelEndpoint):
 
     def _handle_unknown_prices(self, section: str) -> None:
         reason = f"no price of {self.model or 'an unnamed model'} is known"
-        advice = f"set {section}.price_prompt and {section}.price_response (US dollars per million tokens)"
+        advice = f"set {section}.price=PROMPT,CACHED,RESPONSE (US dollars per million tokens)"
         if self.cap_usd:
             raise UserError(f"{section}: {reason}, and a cap (cap_usd) needs it; {advice}")
         print(f"{section}: {reason}, so its cost is not counted; {advice}", file=sys.stderr, flush=True)

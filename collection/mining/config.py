@@ -22,7 +22,6 @@ class MineSettings(Settings):
       actor: the model that labels failures; with kind none they are labelled by rule.
       terms: terms of the scores: the `paper` has no other ones, `proven` adds those that held against replays
         (docs/results/mining.md).
-      max_domain_share, max_obstruction_share: largest shares of one site, and of access obstructions.
       max_prompts: size of the corpus; it is drawn from the categories in turn, so that rare ones stay whole.
         0 keeps all.
       sizes_for, max_pixels: model (folder or name), and its limit for resized screenshots, for which tokens
@@ -35,8 +34,6 @@ class MineSettings(Settings):
     threads: int = safe(8, ge=1)
     actor: ModelConfig = WRITER
     terms: Literal["paper", "proven"] = "proven"
-    max_domain_share: float = Field(default=0.30, gt=0, le=1)
-    max_obstruction_share: float = Field(default=0.10, ge=0, le=1)
     max_prompts: int = Field(default=0, ge=0)
     sizes_for: str = safe("")
     max_pixels: int = safe(262_144, ge=1)

@@ -180,9 +180,7 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
     mined = mine_pools(
         pools,
         TaskSettings(TERMS[settings.terms], PairConfig(), verdicts, _labeler_settings(settings, workdir)),
-        BalanceConfig(
-            settings.max_domain_share, settings.max_obstruction_share, max_prompts=settings.max_prompts
-        ),
+        BalanceConfig(max_prompts=settings.max_prompts),
         settings.workers or os.cpu_count() or 1,
         lambda done, total: progress.update(done, total=total),
     )

@@ -38,6 +38,10 @@ from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
 
 JOURNAL = "verdicts.journal"
+# By how much the rate of success must be higher with the success's action; with one trial it is 0 or 1.
+MIN_DIFFERENCE = 0.5
+# Most of the actor's steps after the decision: what is left of a task is short.
+FURTHER_STEPS = 10
 # Decisions that stand on a pair which passed every gate of the miner.
 _PASSED = frozenset(("kept", "obstruction_cap", "domain_cap", "sampled_out"))
 
@@ -142,7 +146,7 @@ def decide(decision: Decision, player: Player, settings: VerifySettings) -> Repl
     ours = _play(player, Trial(decision.failed, at - 1, reply), settings.trials)
     theirs = _play(player, Trial(decision.failed, at), settings.trials)
     found: dict[str, Any] = {"with_success": _rate(ours), "with_failure": _rate(theirs)}
-    found["verdict"] = _compare(ours, theirs, settings.min_difference)
+    found["verdict"] = _compare(ours, theirs)
     if decision.sampled:
         found["last_critical"] = last_critical(decision.failed, player)
     return verdict.model_copy(update=found | {"seconds": round(time.monotonic() - start, 2)})
@@ -173,12 +177,12 @@ def last_critical(run: Trajectory, player: Player) -> int | None:
     return None
 
 
-def _compare(ours: Sequence[Outcome], theirs: Sequence[Outcome], min_difference: float) -> str:
+def _compare(ours: Sequence[Outcome], theirs: Sequence[Outcome]) -> str:
     for unknown in ("differs", "lost"):
         if unknown in (*ours, *theirs):
             return unknown
     rates = [np.mean([outcome == "success" for outcome in some]) for some in (ours, theirs)]
-    return "critical" if rates[0] - rates[1] >= min_difference else "not_critical"
+    return "critical" if rates[0] - rates[1] >= MIN_DIFFERENCE else "not_critical"
 
 
 def _rate(outcomes: Sequence[Outcome]) -> ReplayRate:
@@ -221,7 +225,7 @@ def _begin(settings: VerifySettings, workdir: Path) -> None:
     exit_with_parent()
     actor = make_actor(settings.actor.resolve(), workdir / LEDGER)
     player = Player(
-        settings.browser, settings.prompt, settings.limits, ImageStore(workdir), actor, settings.further_steps
+        settings.browser, settings.prompt, settings.limits, ImageStore(workdir), actor, FURTHER_STEPS
     )
     _process.append(_Process(settings, player))
     Finalize(player, player.close, exitpriority=10)

@@ -150,14 +150,14 @@ def judged(tmp_path_factory, site):
     past = completion(json.dumps({"reason": "Papers of the past.", "bound": False}))
     with (
         ModelServer([DONE]) as actor,
-        ModelServer([completion("As asked.\nSUCCESS")]) as judge,
-        ModelServer([past]) as dates,
+        ModelServer([past, completion("As asked.\nSUCCESS")]) as judge,
     ):
         config = live(folder, site[0], actor, judge)
-        config.update({"refresh": {"ask": {"kind": "chat", "base_url": f"{dates.url}/v1"}}})
+        config.update({"refresh": {"ask": True}})
         evaluate(config, folder / "run")
-        assert len(dates.calls) == 1
-        return folder, [json.dumps(call.body) for call in judge.calls]
+        first, *calls = [json.dumps(call.body) for call in judge.calls]
+        assert VOYAGER[2]["ques"] in first
+        return folder, calls
 
 
 def test_a_benchmark_from_its_files_to_the_report(judged, site):
@@ -351,15 +351,16 @@ def test_samples_are_distinguished_by_their_end():
     ("changes", "message"),
     [
         ({"refresh": {"today": "tomorrow"}}, r"config\.refresh\.today='tomorrow': write YYYY-MM-DD"),
-        ({"refresh": {"lead_days": -1}}, r"config\.refresh\.lead_days is -1: make it 0 or more"),
+        ({"refresh": {"ask": True}, "judge": {"kind": "none"}}, "config.judge.kind is 'none'"),
         ({"task_ids": ("webvoyager/Tea--0",)}, r"no tasks of webvoyager: webvoyager/Tea--0"),
         ({"training": "nowhere"}, r"config\.training=nowhere: not there"),
     ],
-    ids=["no day", "before today", "unknown task", "no training tasks"],
+    ids=["no day", "no judge to ask", "unknown task", "no training tasks"],
 )
 def test_errors_are_reported_before_any_episode(site, tmp_path, changes, message):
     with ModelServer([DONE]) as actor, ModelServer([DONE]) as judge:
-        config = live(tmp_path, site[0], actor, judge, **changes)
+        config = live(tmp_path, site[0], actor, judge)
+        config.update(changes)
         with pytest.raises(UserError, match=message):
             evaluate(config, tmp_path / "run")
         assert not actor.calls

@@ -63,7 +63,7 @@ def settings(variant, site, models, **sections):
         "actor": {"kind": "chat", "base_url": agent, "model": "agent"},
         "judge": {"kind": "chat", "base_url": judge, "model": "judge"},
         "browser": {"width": 500, "height": 320, "quiet_ms": 20},
-        "fleet": {"workers": 1, "site_interval_s": 0.0, "backoff_s": 0.0},
+        "fleet": {"workers": 1, "site_interval_s": 0.0},
         "guard": guard,
     }
     for name, values in sections.items():
@@ -164,9 +164,10 @@ def test_tasks_of_a_site_that_refuses_are_set_aside_and_played_again_on_request(
     good, wait = (
         completion(json.dumps(REPLY | {"action": [action]})) for action in (DONE, {"wait": {"seconds": 0}})
     )
-    agent.answers = [good, wait, good]  # The first one before the run, the last one in the shop.
+    # The first one before the run, the last one in the shop; five looks at the wall end an episode.
+    agent.answers = [good, *[wait] * 4, good]
     file = tasks_file(tmp_path, "wall", "wall", "wall", "shop")
-    once = {"fleet": {"max_refusals": 1}, "limits": {"max_blocked": 2}}
+    once = {"fleet": {"max_refusals": 1}}
     config = settings("web", site, models, tasks_file=file, rounds=1, **once)
     report = collect(config, tmp_path / "run")
     assert report["outcomes"] == {"captcha": 1, "done": 1} and report["set_aside"] == {"wall.test": 2}

@@ -169,12 +169,10 @@ from collection.environments.miniwob import make_task
 from collection.fleet import run
 from collection.fleet.run import run_tasks
 from collection.fleet.worker_pool import LocalWorkerPool
-from collection.fleet.build import fleet_config
-from collection.fleet.config import CollectSettings
 from collection.fleet.rounds import Job
 from experiments.cli import user_errors
-from rmsweb_jax.settings import from_config
-settings, pages, stop = json.loads(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
+from tests.fleet.test_local import setup
+changes, pages, stop = json.loads(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
 handle, handled = run.Fleet._handle, []
 def counted(self, worker, message):
     handle(self, worker, message)
@@ -186,8 +184,7 @@ run.Fleet._handle = counted
 if __name__ == "__main__":
     jobs = [Job(make_task(page, 0), 5, 2, True) for page in pages]
     with user_errors():
-        setup = fleet_config(from_config(CollectSettings, settings))
-        run_tasks(jobs, Path(sys.argv[1]), setup, "collect")
+        run_tasks(jobs, Path(sys.argv[1]), setup(**changes), "collect")
 """
 
 
@@ -198,7 +195,7 @@ def parent(tmp_path):
     script.write_text(_PARENT)
 
     def start(workdir, stop, **changes):
-        arguments = (json.dumps(settings(**changes)), json.dumps(PAGES), str(stop))
+        arguments = (json.dumps(changes), json.dumps(PAGES), str(stop))
         process = subprocess.Popen(
             [sys.executable, str(script), str(workdir), *arguments],
             stdin=subprocess.PIPE,

@@ -61,7 +61,7 @@ def test_started_jobs_resume_first():
 
 @pytest.mark.parametrize("outcome", sorted(REFUSED))
 def test_a_site_that_refuses_is_left_alone_longer_each_time(outcome):
-    made = scheduler(["a1"], site_interval_s=0.0)
+    made = scheduler(["a1"])
     now, waits = 0.0, []
     for _ in range(4):
         assert made.next(now) == "a1"
@@ -76,21 +76,30 @@ def test_a_site_that_refuses_is_left_alone_longer_each_time(outcome):
     made.next(now)
     made.ended("a1", now, "done")
     made.add("a1", "a")
+    now += LIMITS.site_interval_s
     assert made.next(now) == "a1", "one that is let in begins anew"
     made.ended("a1", now, outcome)
     assert made.closed(now) == {"a": 60.0}
 
 
 def test_a_lost_worker_or_browser_does_not_count_against_the_site():
-    made = scheduler(["a1"], site_interval_s=0.0)
+    made = scheduler(["a1"])
     for outcome in ("blocked", None, "crashed"):
-        now = made.closed(0.0).get("a", 0.0)
+        now = max(0.0, made.wake_at())
         made.next(now)
         made.ended("a1", now, outcome)
         made.add("a1", "a")
     made.next(1e3)
     made.ended("a1", 1e3, "blocked")
     assert made.closed(1e3) == {"a": 120.0}
+
+
+def test_a_site_without_an_interval_has_no_backoff():
+    made = scheduler(["a1"], site_interval_s=0.0)
+    made.next(0.0)
+    made.ended("a1", 0.0, "blocked")
+    made.add("a1", "a")
+    assert made.closed(0.0) == {} and made.next(0.0) == "a1"
 
 
 @dataclasses.dataclass
@@ -147,7 +156,7 @@ def test_every_job_ends_within_the_limits(rounds, ends, workers, limits):
         job = running.pop(which % len(running))
         site = rounds[job][0]
         made.ended(job, now, outcome)
-        if outcome in REFUSED and limits.backoff_s and site:
+        if outcome in REFUSED and limits.site_interval_s and site:
             closed[site] = now + limits.backoff_s
         left[job] -= outcome is not None
         if left[job]:

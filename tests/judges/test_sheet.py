@@ -65,7 +65,7 @@ def report() -> dict:
         "data": "runs",
         "labels": "3 labels",
         "sheet": sheet,
-        **agreement_report(judgements(), LABELS, "labels", 0),
+        **agreement_report(judgements(), LABELS, "labels"),
     }
 
 

@@ -111,7 +111,7 @@ def test_errors_that_affect_every_call_end_the_run(api, answer, reason):
 
 
 def test_the_money_cap_ends_the_run(tmp_path):
-    prices = {"price_prompt": 100.0, "price_response": 100.0, "cap_usd": 1.0, "ledger": tmp_path / LEDGER}
+    prices = {"price": (100.0, 0.0, 100.0), "cap_usd": 1.0, "ledger": tmp_path / LEDGER}
     with (
         PromptServer(says(outcome="SUCCESS")) as server,
         judge_at(server, "own_outcome", **prices) as judge,

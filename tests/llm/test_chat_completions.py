@@ -89,7 +89,7 @@ def test_tokens_of_a_reply_are_kept_if_the_endpoint_returns_them(httpserver, cha
 
 def test_reply_sends_the_whole_chat(httpserver, chat):
     httpserver.expect_request(PATH, method="POST").respond_with_json(completion("{}"))
-    prices = {"price_prompt": 2.0, "price_cached": 0.5, "price_response": 10.0}
+    prices = {"price": (2.0, 0.5, 10.0)}
     reply = chat(temperature=0.3, **prices).reply(request())
     assert (reply.text, reply.problem) == ("{}", "")
     assert (reply.usage.prompt_tokens, reply.usage.response_tokens) == (1000, 100)
@@ -261,7 +261,7 @@ def test_an_answer_that_is_not_a_completion(httpserver, chat):
         ({"structured": "yes"}, "structured is 'yes': use one of auto, schema, json, off"),
         ({"cap_usd": -1.0}, "cap_usd is -1.0: make it 0 or more"),
         ({"cap_usd": 1.0}, r"config\.actor: no price of model is known, and a cap \(cap_usd\) needs it; set"),
-        ({"cap_usd": 1.0, "price_prompt": 1.0}, "no price of model is known"),
+        ({"cap_usd": 1.0, "price": (1.0, 0.0, 0.0)}, "no price of model is known"),
         ({"reasoning_effort": "much"}, "reasoning_effort is 'much': use one of auto, none, minimal"),
         (
             {"api_key_env": "NO_SUCH_KEY"},

@@ -64,8 +64,8 @@ def sections(config):
 
 
 def test_given_prices_come_first():
-    assert ModelConfig(model="gpt-5.1", price_prompt=3.0).prices == Prices(prompt=3.0)
-    assert ModelConfig(model="gpt-5.1", price_cached=3.0).prices == GPT
+    assert ModelConfig(model="gpt-5.1", price=(3.0, 0.0, 0.0)).prices == Prices(prompt=3.0)
+    assert ModelConfig(model="gpt-5.1", price=(0.0, 3.0, 0.0)).prices == GPT
 
 
 def test_calls_of_a_listed_model_are_priced_and_capped(capfd):

@@ -48,12 +48,11 @@ def put_entries(folder: Path, entries: Sequence[bytes], version: int, kind: str 
     return folder
 
 
-def mine_pools_at(workdir: Path, *pools: Path, workers: int = 1, **balance: float) -> dict:
+def mine_pools_at(workdir: Path, *pools: Path, workers: int = 1) -> dict:
     """Runs the whole stage; its report."""
     config = get_config("demo")
     config.pools = ",".join(map(str, pools))
     config.workers = workers
-    config.update(balance)
     return collection.mine(config, workdir)
 
 

@@ -83,9 +83,9 @@ def test_processes_share_the_answers(tmp_path, pool, monkeypatch):
 def test_the_money_cap_ends_the_stage_and_keeps_answers(tmp_path, pool):
     with PromptServer(answers) as server:
         with pytest.raises(BudgetError):
-            mine(pool, tmp_path / "mine", server, price_prompt=100.0, price_response=100.0, cap_usd=0.5)
+            mine(pool, tmp_path / "mine", server, price=(100.0, 0.0, 100.0), cap_usd=0.5)
         answered = kept_in(tmp_path / "mine" / ANSWERS)
         assert 0 < answered == len(server.calls) < 10
         assert not (tmp_path / "mine/prompts").exists() and not (tmp_path / "mine/report.json").exists()
-        mine(pool, tmp_path / "mine", server, price_prompt=100.0, price_response=100.0, cap_usd=500.0)
+        mine(pool, tmp_path / "mine", server, price=(100.0, 0.0, 100.0), cap_usd=500.0)
         assert len(server.calls) == 10

@@ -28,7 +28,7 @@ def judge(first, review="", config=None, **settings):
 
 
 def test_a_sure_first_judgment_decides():
-    label, server = judge(verdict("login_payment_boundary", 0.70), structured="schema", price_prompt=1.0)
+    label, server = judge(verdict("login_payment_boundary", 0.70), structured="schema", price=(1.0, 0.0, 0.0))
     assert (label.category, label.confidence, label.source) == ("login_payment_boundary", 0.70, "judge")
     assert label.features == RULE.features and label.features
     (call,) = server.calls

@@ -38,10 +38,10 @@ def question(text, **changes):
 def test_a_second_run_makes_no_call_and_gives_the_same_labels(tmp_path):
     pairs = [pair_of(number) for number in range(1, 7)]
     with PromptServer(by_user) as server:
-        with FailureLabeler(chat_model(server, price_prompt=1.0), tmp_path / ANSWERS) as labels:
+        with FailureLabeler(chat_model(server, price=(1.0, 0.0, 0.0)), tmp_path / ANSWERS) as labels:
             first = labels.label_many(pairs)
             assert labels.requests == {"asked": 8, "cache_hits": 0} and len(server.calls) == 8
-        with FailureLabeler(chat_model(server, price_prompt=1.0), tmp_path / ANSWERS) as labels:
+        with FailureLabeler(chat_model(server, price=(1.0, 0.0, 0.0)), tmp_path / ANSWERS) as labels:
             again = labels.label_many(pairs, workers=3)
             assert labels.requests == {"asked": 0, "cache_hits": 8} and len(server.calls) == 8
     assert again == first and [label.source for label in first].count("review") == 2
@@ -99,7 +99,7 @@ def test_threads_label_in_order_and_ask_each_question_once(tmp_path):
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_spent_budget_keeps_answers(tmp_path, workers):
     pairs = [pair_of(number) for number in range(1, 31)]
-    settings = {"ledger": tmp_path / LEDGER, "price_prompt": 1.0, "price_response": 1.0}
+    settings = {"ledger": tmp_path / LEDGER, "price": (1.0, 0.0, 1.0)}
     with PromptServer(by_user) as server:
         # A call costs 0.0011 $.
         capped = chat_model(server, cap_usd=0.011, **settings)

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from collection.mining import pipeline
+from collection.mining.balance import BalanceConfig
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
 from tests.mining.disk_pools import mine_pools_at, put_pool
@@ -43,7 +45,9 @@ def mined(tmp_path_factory) -> tuple[dict[str, RlPrompt], dict[str, AuditPair]]:
     )
     reflections = [{"task_id": name, "attempt": 1, "guidance": GUIDANCE} for name in pairs()]
     (pool / "reflections.jsonl").write_text("\n".join(map(json.dumps, reflections)))
-    mine_pools_at(folder / "mine", pool, max_obstruction_share=1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "BalanceConfig", functools.partial(BalanceConfig, max_obstruction_share=1.0))
+        mine_pools_at(folder / "mine", pool)
     prompts = {one.task_id: one for one in read_dataset(folder / "mine/prompts", RlPrompt)}
     audits = {one.task_id: one for one in read_dataset(folder / "mine/audit", AuditPair)}
     assert audits.keys() == pairs().keys()

@@ -157,7 +157,7 @@ def test_a_split_without_pairs_is_an_error(tmp_path):
 
 def test_a_spent_budget_ends_the_stage_and_a_larger_one_finishes_it(tmp_path):
     pools = tasks(tmp_path / "pool", 10)
-    prices = {"price_prompt": 1.0, "price_response": 1.0}
+    prices = {"price": (1.0, 0.0, 1.0)}
     with PromptServer(answers) as server:
         with pytest.raises(BudgetError):
             prior(tmp_path, pools, server, actor=prices | {"cap_usd": 0.008}, workers=1)
@@ -206,7 +206,7 @@ def test_a_killed_run_repeats_only_unanswered_calls(tmp_path):
 def test_the_command_ends_in_one_line_and_the_cap_has_a_code_of_its_own(tmp_path):
     pools = tasks(tmp_path / "pool", 3)
     with PromptServer(answers) as server:
-        money = ("--config.actor.price_prompt=1", "--config.actor.price_response=1")
+        money = ("--config.actor.price=1,0,1",)
         capped = subprocess.run(
             command(tmp_path, pools, server, *money, "--config.actor.cap_usd=0.001"),
             cwd=ROOT,

@@ -194,8 +194,7 @@ def test_the_script_makes_tasks_up_to_its_cap_and_resumes_with_another(tmp_path)
             f"--config.queries={path}",
             "--config.actor.kind=chat",
             f"--config.actor.base_url={server.url}/v1",
-            "--config.actor.price_prompt=1.0",
-            "--config.actor.price_response=1.0",
+            "--config.actor.price=1,0,1",
             "--config.workers=1",
             "--config.today=2027-02-03",
         )

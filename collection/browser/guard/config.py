@@ -29,7 +29,7 @@ class GuardConfig(Settings):
       redirects: what happens when a task's start page leads to a site that is not allowed. `refuse`: it is
         not opened; `start`: over https that site is allowed for this task.
       robots: what a site's robots.txt means for documents of windows. `ignore`: it is not fetched; `record`:
-        documents that it disallows are opened and recorded; `obey`: they are refused. Needs `proxy`.
+        documents that it disallows are opened and recorded; `obey`: they are refused.
       hosts: `NAME=127.0.0.1:PORT`, as in /etc/hosts: fixed addresses of names, for sites on this machine.
         The names must also be allowed by a source.
       proxy: send all traffic through an egress proxy. Without it only page addresses are checked, before a
@@ -55,7 +55,7 @@ class GuardConfig(Settings):
     redirects: Literal["refuse", "start"] = "refuse"
     robots: Literal["ignore", "record", "obey"] = "ignore"
     hosts: tuple[str, ...] = ()
-    proxy: bool = True
+    proxy: bool = internal(True)
     upstream: tuple[str, ...] = ()
     upstream_auth_env: str = ""
     max_response_mb: float = internal(64.0, gt=0)
