@@ -21,19 +21,25 @@ compile_quickly()
 # The browser and the MiniWoB++ pages, which tests of several folders use.
 pytest_plugins = ("tests.browser.fixtures",)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
-# Files of a quarter of a minute and more, the longest first.
+# Files of a quarter of a minute and more, the longest first, as --cpu-times measures.
 _LONG = (
     "test_demo.py",
-    "hostile/test_site.py",
-    "rl/test_rl_train.py",
+    "fleet/test_live_tasks.py",
+    "fleet/test_moving.py",
+    "experiments/test_interrupts.py",
     "decoding/test_engine.py",
-    "qwen3_vl/test_sharded.py",
-    "experiments/test_verify.py",
+    "fleet/test_judging.py",
+    "hostile/test_site.py",
+    "sft/test_train.py",
     "qwen3_vl/test_parity.py",
     "fleet/test_local.py",
-    "rl/test_rollouts.py",
-    "training/test_distributed.py",
-    "examples/test_examples.py",
+    "experiments/test_benchmark.py",
+    "rl/test_step.py",
+    "sft/test_packing_equality.py",
+    "mining/test_same_bytes.py",
+    "experiments/test_export.py",
+    "serve/test_app.py",
+    "rl/test_rl_train.py",
 )
 
 # The same few examples in every run, on any machine and load; `make fuzz` draws new ones, and many.

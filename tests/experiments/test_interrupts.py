@@ -96,7 +96,7 @@ def test_while_jax_is_imported(commands, begin):
     assert_ended(begin(commands["sft"]).interrupt(lambda script: script.has_loaded("jaxlib")))
 
 
-@pytest.mark.parametrize("kind", ["sft", "rl", "serve"])
+@pytest.mark.parametrize("kind", ["sft", pytest.param("rl", marks=pytest.mark.slow), "serve"])
 def test_while_programs_are_compiled(commands, begin, kind):
     workers = ["--config.workers.processes=1"] if kind == "sft" else []
     # The first step of a training is its first program that reads data.
