@@ -19,6 +19,7 @@ from experiments import usage
 from rmsweb_jax.errors import UserError, user_errors
 from rmsweb_jax.processes import bypass_proxy_locally
 from rmsweb_jax.settings import Settings, from_config, key_names, safe_keys, to_config_dict, unknown_key
+from rmsweb_jax.signals import end_at_once
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 from rmsweb_jax.workdir import flatten_settings, is_within, open_run
 
@@ -31,6 +32,7 @@ def run(
     settings: type[Settings] | Callable[[ConfigDict], type[Settings]],
     free: bool = False,
     distributed: bool = False,
+    uses_jax: bool = False,
 ) -> None:
     """Reads the command line and calls `main(settings, workdir)`; `--help` prints what can be given.
 
@@ -44,6 +46,7 @@ def run(
       free: whether all settings may change in a workdir; otherwise the safe ones.
       distributed: whether it can run on several processes at once (`--distributed`). `main` then gets the
         workdir as it was given, a path of a disk or a bucket, and saves its state there.
+      uses_jax: whether `main` imports JAX: a signal then ends the process at once, see `rmsweb_jax.signals`.
     """
     workdir_flag = flags.DEFINE_string("workdir", "", "Folder for everything it writes.")
     join_flag = None
@@ -59,6 +62,8 @@ def run(
         read = from_config(type_of(values), values)
         workdir = parse_path(workdir_flag.value, "--workdir")
         join = join_flag is not None and join_flag.value
+        if uses_jax:
+            end_at_once()
         start(main, read, workdir, (key_names if free else safe_keys)(type(read)), distributed, join)
 
     if _HELP.isdisjoint(sys.argv[1:]):

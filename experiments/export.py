@@ -60,4 +60,4 @@ def main(settings: ExportSettings, workdir: Path) -> None:
 
 if __name__ == "__main__":
     # Nothing is left half done that another setting could spoil.
-    cli.run(main, "configs/export.py:merged", ExportSettings, free=True)
+    cli.run(main, "configs/export.py:merged", ExportSettings, free=True, uses_jax=True)

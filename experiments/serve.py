@@ -22,4 +22,4 @@ def main(settings: ServeSettings, workdir: Path) -> None:
 
 if __name__ == "__main__":
     # A server leaves nothing behind that another start could contradict.
-    cli.run(main, "configs/serve.py:demo", ServeSettings, free=True)
+    cli.run(main, "configs/serve.py:demo", ServeSettings, free=True, uses_jax=True)

@@ -49,6 +49,7 @@ def run() -> None:
         "configs/rl.py:demo",
         lambda config: OnlineSettings if "play" in config else RlConfig,
         distributed=True,
+        uses_jax=True,
     )
 
 

@@ -36,4 +36,4 @@ def main(settings: SftConfig, workdir: AnyPath) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, "configs/sft.py:demo", SftConfig, distributed=True)
+    cli.run(main, "configs/sft.py:demo", SftConfig, distributed=True, uses_jax=True)
