@@ -7,7 +7,7 @@ import zoneinfo
 from typing import Self
 
 import ada_url
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import Settings, internal
@@ -76,14 +76,14 @@ class BrowserConfig(Settings):
 
     chromium: str = internal("")
     chromedriver: str = internal("")
-    width: int = 1280
-    height: int = 1100
+    width: int = Field(default=1280, ge=1)
+    height: int = Field(default=1100, ge=1)
     flags: tuple[str, ...] = internal(())
     host_rules: tuple[str, ...] = internal(())
     page_load_seconds: float = internal(30.0)
     script_seconds: float = internal(30.0)
-    quiet_ms: int = 200
-    settle_ms: int = 2000
+    quiet_ms: int = Field(default=200, ge=0)
+    settle_ms: int = Field(default=2000, ge=0)
     max_tabs: int = internal(10)
     memory_mb: int = internal(3000)
     download_mb: int = internal(50)

@@ -23,8 +23,8 @@ class EvaluatedActor(ActorConfig):
     kind: Literal["auto", "scripted", "gemini", "chat", "policy"] = "policy"
     label: str = internal("")
     model: str = internal("")
-    temperature: float = 0.6
-    timeout_s: float = safe(600.0)
+    temperature: float = Field(default=0.6, ge=0)
+    timeout_s: float = safe(600.0, gt=0)
 
 
 class RefreshSettings(Settings):

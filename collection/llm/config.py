@@ -44,10 +44,10 @@ class ModelEndpoint(Settings):
     model: str = ""
     base_url: str = ""
     api_key_env: str = ""
-    max_tokens: int = 2048
+    max_tokens: int = Field(default=2048, ge=1)
     reasoning_effort: ReasoningEffort = "auto"
-    timeout_s: float = safe(120.0)
-    calls: int = safe(5)
+    timeout_s: float = safe(120.0, gt=0)
+    calls: int = safe(5, ge=1)
     structured: Literal["auto", "schema", "json", "off"] = "auto"
     extra_body: Mapping[str, Any] = Field(default_factory=dict)
     price: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -74,7 +74,7 @@ class ModelConfig(ModelEndpoint):
     """
 
     kind: Literal["none", "gemini", "chat"] = "gemini"
-    temperature: float = 1.0
+    temperature: float = Field(default=1.0, ge=0)
     requests_per_minute: float = safe(0.0, ge=0)
     tokens_per_minute: float = safe(0.0, ge=0)
     cap_usd: float = safe(0.0, ge=0)

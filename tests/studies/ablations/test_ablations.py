@@ -118,7 +118,7 @@ def test_result_files_alone_make_the_page(config, tmp_path, capsys):
     # As after a checkout: without any run.
     config.run = str(tmp_path / "nowhere")
     (tmp_path / "other").mkdir()
-    ablations.main(config, tmp_path / "other")
+    ablations.main(from_config(AblationSettings, config), tmp_path / "other")
     assert "ablations.md: 4 trainings and 3 evaluations are there, 0 missing" in capsys.readouterr().out
     page = (tmp_path / "other/ablations.md").read_text()
     assert "Not run yet" not in page
@@ -132,7 +132,7 @@ def test_missing_results_are_run_or_listed(config, tmp_path):
     save_all(config, tmp_path, but=(("dapo", 43),))
     (tmp_path / "demo/sft_corpus/report.json").unlink()
     with pytest.raises(UserError, match=r"sft_corpus has not finished: run `python -m experiments\.demo`"):
-        ablations.main(config, tmp_path)
+        ablations.main(from_config(AblationSettings, config), tmp_path)
     assert "Not run yet: dapo 43." in (tmp_path / "ablations.md").read_text()
 
 
@@ -141,7 +141,7 @@ def test_finished_stages_are_collected_and_not_run_again(config, tmp_path, varia
     config.variants = ("full", variant)
     folder = save_all(config, tmp_path, but=((variant, 42),))
     finish_training(tmp_path / variant / "42", "sft" if variant == SFT_ON_PROMPTS else "rl")
-    ablations.main(config, tmp_path)
+    ablations.main(from_config(AblationSettings, config), tmp_path)
     (run,) = load_runs(folder, [variant], [42], TrainingRun)
     assert run.exact == "111" + 77 * "0"
     assert run.curves["kl_ref"] == (0.5,)
@@ -155,7 +155,7 @@ def test_a_training_that_answered_too_little_is_named(config, tmp_path):
     finish_training(tmp_path / "dapo/42")
     (tmp_path / "dapo/42/rl/replies.jsonl").write_text('{"step": 2, "sample_id": "p0", "reward": 1.0}\n')
     with pytest.raises(UserError, match=r"dapo/42/rl: it answered 1 of 80 prompts"):
-        ablations.main(config, tmp_path)
+        ablations.main(from_config(AblationSettings, config), tmp_path)
 
 
 @pytest.mark.parametrize("change", ["iterations", "model"])
@@ -173,7 +173,7 @@ def test_a_damaged_result_is_named(config, tmp_path):
     folder = save_all(config, tmp_path)
     run_path(folder, "dapo", 42, TrainingRun).write_text("{")
     with pytest.raises(UserError, match=r"dapo-42\.json: not a result"):
-        ablations.main(config, tmp_path)
+        ablations.main(from_config(AblationSettings, config), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_damaged_result_is_named(config, tmp_path):
 def test_invalid_settings_are_reported(config, tmp_path, key, value, message):
     config[key] = value
     with pytest.raises(UserError, match=message):
-        ablations.main(config, tmp_path)
+        ablations.main(from_config(AblationSettings, config), tmp_path)
 
 
 def test_the_plan_trains_seed_by_seed_and_plays_last(tmp_path):
