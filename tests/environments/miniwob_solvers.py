@@ -111,7 +111,9 @@ def choose_list(hand: Hand) -> None:
 def use_autocomplete(hand: Hand) -> None:
     start, end = hand.quoted[0], hand.quoted[1] if len(hand.quoted) > 1 else ""
     hand.type(0, start)
-    offers = [target for target in hand.look().targets.values() if target.tag == "li"]
+    # The list comes 0.3 s after the last key.
+    while not (offers := [target for target in hand.look().targets.values() if target.tag == "li"]):
+        pass
     hand.click(next(offer.text for offer in offers if offer.text.endswith(end)))
     hand.click("Submit")
 

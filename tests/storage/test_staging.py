@@ -3,6 +3,7 @@
 import pytest
 from ml_collections import ConfigDict
 
+from collection.config import BuildSftSettings
 from configs.build_sft import get_config
 from experiments import build_sft
 from rmsweb_jax.errors import UserError
@@ -12,6 +13,7 @@ from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.staging import staged
 from rmsweb_jax.records.tools import check_dataset
 from rmsweb_jax.records.versions import pinned
+from rmsweb_jax.settings import from_config
 from rmsweb_jax.workdir import open_workdir
 from tests.records.sets import trajectory
 from tests.scripts import run_script
@@ -146,7 +148,7 @@ def test_the_library_builds_a_corpus_from_a_bucket(bucket, tmp_path):
         config.trajectories = source
         with pytest.raises(UserError, match="no trajectory passed"), staged(workdir) as folder:
             folder.mkdir(exist_ok=True)
-            build_sft.main(config, folder)
+            build_sft.main(from_config(BuildSftSettings, config), folder)
     assert check_dataset(bucket / "collect").records == 3
     assert not (bucket / "corpus").exists() or names(bucket / "corpus") == BEGUN
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from collection.config import ReportSettings
 from collection.evaluation.results import Results, compare, load_results, score
 from collection.evaluation.task_results import TaskResult
 from collection.report.paper_tables import p_value, percent, points
 from configs.report import get_config
 from experiments import report
 from rmsweb_jax.records.schema import JudgeFingerprint
+from rmsweb_jax.settings import from_config
 from tests.proofs.page import table
 from tests.report.evaluated import read_json, write_evaluation
 
@@ -135,7 +137,7 @@ def _headline(root: Path, *labels: str) -> str:
     config = get_config("demo")
     config.update({"table": "main", "results": ",".join(f"{name}={root / name}" for name in labels)})
     (root / "table").mkdir()
-    report.main(config, root / "table")
+    report.main(from_config(ReportSettings, config), root / "table")
     marked = []
     for file, mark in (("table.md", "] ¶"), ("table.tex", r"] \P{}"), ("table.html", "] ¶")):
         text = (root / "table" / file).read_text().replace("\\]", "]")

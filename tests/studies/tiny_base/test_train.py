@@ -1,6 +1,5 @@
 """Training the base: steps learn, phases end, a killed run goes on where it was."""
 
-import dataclasses
 import random
 
 import jax
@@ -155,9 +154,8 @@ def test_errors_of_the_batch_thread_are_raised_in_the_loop(tokenizer, tmp_path):
 
 
 def test_rates_warm_up_and_decay():
-    config = dataclasses.replace(
-        config_of(), warmup_steps=4, phases=phases("one", "two", rate=0.5, max_steps=10)
-    )
+    changes = {"warmup_steps": 4, "phases": phases("one", "two", rate=0.5, max_steps=10)}
+    config = config_of().model_copy(update=changes)
     assert rate_scale(config, RunPosition(0)) == pytest.approx(0.125)
     assert rate_scale(config, RunPosition(9)) == 0.5
     assert rate_scale(config, RunPosition(20, 1, 10)) == pytest.approx(0.05)
