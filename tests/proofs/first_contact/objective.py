@@ -132,7 +132,10 @@ def main() -> str:
     with tempfile.TemporaryDirectory(prefix="rmsweb-jax-objective-") as name:
         root = Path(name)
         gaps = sampler_gaps(root / "gaps")
-        refused = [(*case, *refusal(*case[:3], root / str(number))) for number, case in enumerate(CASES)]
+        refused = [
+            (script, key, *refusal(script, f"config.{key}", value, root / str(number)))
+            for number, (script, key, value, _) in enumerate(CASES)
+        ]
     rows = [
         {
             "temperature": gap.temperature,
@@ -150,7 +153,7 @@ def main() -> str:
             "programs compiled": len(compiled),
             "what it says": " ".join(said),
         }
-        for script, *_, code, said, compiled in refused
+        for script, _, code, said, compiled in refused
     ]
     page = "\n\n".join(
         (
@@ -163,7 +166,9 @@ def main() -> str:
     )
     print(page)
     assert all(gap.mean <= 1e-4 for gap in gaps), gaps
-    assert all(code == 2 and len(said) == 1 and not compiled for *_, code, said, compiled in refused)
+    for _, key, code, said, compiled in refused:
+        assert code == 2 and len(said) == 1 and not compiled, key
+        assert said[0].startswith(f"error: config.{key} is "), said
     return page
 
 
