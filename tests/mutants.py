@@ -286,7 +286,8 @@ def killer(mutant: Mutant) -> str:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     finally:
         path.write_text(text)
-    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    lines = [line.partition(" ") for line in done.stdout.splitlines()]
+    failed = [test.partition(" - ")[0] for what, _, test in lines if what in ("FAILED", "ERROR")]
     assert done.returncode in (0, 1) and len(failed) == done.returncode, done.stdout
     return failed[0] if failed else ""
 
