@@ -21,7 +21,7 @@ class BalanceConfig:
       max_obstruction_share: share of access obstructions.
       runtime_min_confidence, runtime_min_category: RMSWeb asks for a stricter gate without figures; these are
         chosen by hand.
-      max_prompts: size of the corpus; it is drawn from the categories in turn, so that rare ones stay whole.
+      max_prompts: size of the corpus; each category gives one prompt a round, so rare ones stay whole.
         0 keeps all.
     """
 

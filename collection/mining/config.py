@@ -22,7 +22,7 @@ class MineSettings(Settings):
       actor: the model that labels failures; with kind none they are labelled by rule.
       terms: terms of the scores: the `paper` has no other ones, `proven` adds those that held against replays
         (docs/results/mining.md).
-      max_prompts: size of the corpus; it is drawn from the categories in turn, so that rare ones stay whole.
+      max_prompts: size of the corpus; each category gives one prompt a round, so rare ones stay whole.
         0 keeps all.
       sizes_for, max_pixels: model (folder or name), and its limit for resized screenshots, for which tokens
         and patches are counted and stored with the prompts; with "" training counts them when it starts.
