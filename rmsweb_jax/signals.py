@@ -29,8 +29,11 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 # One Ctrl-C may arrive twice: from the terminal, and from a launcher that passes it on.
 _REPEATED_S = 1.0
 # Time in which buffered output is written.
-_CLEAN_UP_S = 2.0
+_FLUSH_S = 2.0
 _SHOW_CURSOR = "\x1b[?25h"
+# The process of `multiprocessing` that removes what killed processes leave warns of it after their last line.
+# Warning options of this process are its options, too.
+_QUIET_TRACKER = "ignore:resource_tracker"
 
 Leave = Callable[[int, str], NoReturn]
 
@@ -114,6 +117,7 @@ def end_at_once(leave: Leave | None = None) -> None:
     _leave = leave or _leave
     if _writer >= 0:
         return
+    sys.warnoptions.append(_QUIET_TRACKER)
     reader, _writer = os.pipe()
     os.set_blocking(_writer, False)
     threading.Thread(target=_listen, args=(reader,), name="signals", daemon=True).start()
@@ -137,9 +141,9 @@ def exit_process(code: int, line: str = "") -> NoReturn:
     """Ends this process and its workers from any thread, without an exception; its last line is the error."""
     try:
         # In a thread: the reader of the output may have stopped reading.
-        cleaning = threading.Thread(target=_clean_up, daemon=True)
-        cleaning.start()
-        cleaning.join(_CLEAN_UP_S)
+        flushing = threading.Thread(target=sys.stdout.flush, daemon=True)
+        flushing.start()
+        flushing.join(_FLUSH_S)
         # Only if it is imported: importing it takes locks that the main thread may hold.
         workers = getattr(sys.modules.get("multiprocessing.process"), "active_children", list)()
         # Last, since the main thread may wait for them.
@@ -150,12 +154,6 @@ def exit_process(code: int, line: str = "") -> NoReturn:
             print_error(line)
     finally:
         os._exit(code)
-
-
-def _clean_up() -> None:
-    # Semaphores of workers, of which a process of multiprocessing's own would warn.
-    getattr(sys.modules.get("multiprocessing.util"), "_run_finalizers", int)(0)
-    sys.stdout.flush()
 
 
 _leave: Leave = leave_process
