@@ -113,7 +113,9 @@ class Script:
         with self._temporary:
             left = [f"temporary {path.name}" for path in Path(self._temporary.name).iterdir()]
         left += [f"half-written {path.name}" for path in self.workdir.rglob("*") if is_temporary(path)]
-        return End(code, self.log, seconds, (*left, *self._processes()))
+        left += self._processes()
+        # What its children print as they end is in the log, too.
+        return End(code, self.log, seconds, tuple(left))
 
     def _processes(self) -> Iterator[str]:
         deadline = time.monotonic() + _GONE_S
