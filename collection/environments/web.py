@@ -11,6 +11,7 @@ from selenium.common.exceptions import WebDriverException
 
 from collection.browser.action_types import ActionContext, ActionError
 from collection.browser.actions import execute_list
+from collection.browser.config import TabGoneError
 from collection.browser.files import FileError, FileFolder
 from collection.browser.guard.documents import Move
 from collection.browser.session import Browser, BrowserLostError, PageError, first_line
@@ -107,14 +108,12 @@ class WebEnvironment:
         if browser.guard is not None:
             # Before the browser is cleared: a late response to the last page would set cookies again.
             browser.guard.admit(website=website)
-        browser.reset()
-        browser.take_incidents()  # Discards incidents of the last episode.
         try:
-            browser.restore_state(website)
-            moves = self._open_start_page(website)
-            failure = self._read_failure()
-            # A redirect may have left the allowed sites: the sweep closes such a window and leaves a notice.
-            browser.sweep()
+            try:
+                moves, failure = self._start(website)
+            except TabGoneError:
+                # A page of the last episode may have closed only now, and this tab with it.
+                moves, failure = self._start(website)
         except (PageError, WebDriverException) as error:
             raise self._unreachable(website, first_line(error)) from error
         failure = failure or " ".join(browser.notices)
@@ -131,6 +130,18 @@ class WebEnvironment:
                 "constraints": tuple(map(self.redact, task.constraints)),
             }
         )
+
+    def _start(self, website: str) -> tuple[tuple[Move, ...], str]:
+        """Opens a website in an emptied browser; returns its moves, and the error text of a gateway."""
+        browser = self._browser
+        browser.reset()
+        browser.take_incidents()  # Discards incidents of the last episode.
+        browser.restore_state(website)
+        moves = self._open_start_page(website)
+        failure = self._read_failure()
+        # A redirect may have left the allowed sites: the sweep closes such a window and leaves a notice.
+        browser.sweep()
+        return moves, failure
 
     def _unreachable(self, website: str, reason: str) -> SiteUnreachableError:
         incidents = self._browser.take_incidents()

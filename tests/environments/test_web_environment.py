@@ -13,6 +13,7 @@ from collection.agent.config import EpisodeLimits, PromptConfig
 from collection.agent.loop import EpisodeRunner
 from collection.browser.guard.redaction import secret_boxes
 from collection.browser.screenshot import _HIDDEN
+from collection.environments.base import SiteUnreachableError
 from collection.environments.web import WebConfig, WebEnvironment
 from collection.llm.actor import ActorReply
 from rmsweb_jax.actions import normalize_action
@@ -218,6 +219,28 @@ def test_unsupported_actions_are_not_offered(play):
     )
     play("http://shop.test/start", policy, config=config)
     assert "search_engine(" in policy.system and "execute_js" in policy.actions
+
+
+@pytest.mark.parametrize("closes", [1, 2])
+def test_a_tab_that_closes_as_the_start_page_opens(live_browser, tmp_path, monkeypatch, closes):
+    """A page of the last episode closes late; one that closes each time is the site's own doing."""
+    environment = WebEnvironment(live_browser, ImageStore(tmp_path / "run"), tmp_path / "files")
+    task = Task(task_id="shop/1", website="http://shop.test/start", objective="Weigh the lamp.")
+    goto, left = live_browser.goto, [None] * closes
+
+    def close_and_go(url):
+        if left:
+            left.pop()
+            live_browser.cdp("Target.closeTarget", targetId=live_browser.current_handle)
+        goto(url)
+
+    monkeypatch.setattr(live_browser, "goto", close_and_go)
+    if closes == 2:
+        with pytest.raises(SiteUnreachableError, match="The tab has closed"):
+            environment.reset(task)
+        return
+    environment.reset(task)
+    assert environment.observe().observation.title == "Shop"
 
 
 def test_a_picture_that_fails_costs_no_step(play, live_browser, monkeypatch):
