@@ -148,6 +148,10 @@ class Actor:
         return ActorReply("the answer")
 
 
+# The beginning of `Episode.death` where the worker says in one line that no episode can be played.
+RUN_ENDS = "the run ends"
+
+
 @dataclasses.dataclass(frozen=True)
 class Episode:
     """An episode.
@@ -202,7 +206,7 @@ class Stage(contextlib.AbstractContextManager["Stage"]):
                 if isinstance(done, RoundDone):
                     trajectory = self.trajectory(done)
                 else:
-                    death = done.reason
+                    death = f"{RUN_ENDS}: {done.reason}"
             except Exception as error:
                 death = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"
         print(log.getvalue(), end="", file=sys.stderr)
