@@ -111,7 +111,7 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
         assert state.client is not None
         self._client = state.client
         self.number, self._count = state.process_id, state.num_processes
-        self._done = threading.Event()
+        self._done, self._leaving = threading.Event(), threading.Lock()
         self._watcher = threading.Thread(target=self._watch, name="watch-hosts", daemon=True)
         self._name = f"{socket.gethostname()} (process {self.number})"
 
@@ -194,13 +194,14 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
                         self._leave(*json.loads(ended))
 
     def _leave(self, code: int, line: str) -> NoReturn:
-        """Ends this process once the others know why."""
+        """Ends this process once the others know why; of several threads the first one does."""
         why = f"{self._name} ended: {line or f'exit code {code}'}"
-        with contextlib.suppress(RuntimeError, ValueError):
-            self._client.key_value_set(f"rmsweb/ended/{self.number}", json.dumps([code, why]))
-            # The first process serves the others; it must not go before they have heard.
-            self._client.wait_at_barrier("rmsweb/end", _HEARD_MS)
-        exit_process(code, line)
+        with self._leaving:
+            with contextlib.suppress(RuntimeError, ValueError):
+                self._client.key_value_set(f"rmsweb/ended/{self.number}", json.dumps([code, why]))
+                # The first process serves the others; it must not go before they have heard.
+                self._client.wait_at_barrier("rmsweb/end", _HEARD_MS)
+            exit_process(code, line)
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> str:

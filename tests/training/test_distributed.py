@@ -36,6 +36,20 @@ from rmsweb_jax.training.distributed import Hosts
 with user_errors():
     Hosts()
 """
+# The first process ends in one way, while the other one waits.
+END = """
+import signal, sys, threading, time
+from rmsweb_jax.errors import UserError, user_errors
+from rmsweb_jax.training.distributed import Hosts
+with user_errors(), Hosts() as hosts:
+    hosts.meet("begin")
+    if hosts.number:
+        time.sleep(600)
+    if sys.argv[1] == "signal":
+        threading.Timer(2, signal.raise_signal, [signal.SIGTERM]).start()
+        raise UserError("no such corpus")
+    raise RuntimeError("a bug")
+"""
 # Larger than any test needs; what the messages promise is measured, not tested.
 PATIENCE_S = 600
 
@@ -226,6 +240,16 @@ def test_an_error_of_one_host_ends_all_with_it(random_policy, corpus, tmp_path):
     assert (
         ends[0][1] == f"error: {socket.gethostname()} (process 1) ended: {ends[1][1].removeprefix('error: ')}"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "code", "line"), [("signal", 2, "no such corpus"), ("bug", 1, "RuntimeError: a bug")]
+)
+def test_all_end_with_the_first_error(how, code, line):
+    """A signal comes while the others hear of an error; an error of no known type may be theirs at first."""
+    other = f"error: {socket.gethostname()} (process 0) ended: {line}"
+    assert run_two(["-c", END, how]) == [(code, f"error: {line}"), (code, other)]
 
 
 def test_no_cluster_is_one_line():
