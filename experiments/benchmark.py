@@ -127,7 +127,8 @@ class Setup:
         peak = self.config.peak_tflops * 1e12
         if not peak and self.config.dtype == "bfloat16":
             peak = peak_flops(device.device_kind) or 0.0
-        memory = device.memory_stats() or {}
+        # Of a device of this process: others tell it nothing.
+        memory = self.mesh.local_devices[0].memory_stats() or {}
         return {
             "program": program,
             "step_seconds": median,

@@ -6,10 +6,27 @@ from experiments.benchmark import measure, page
 from experiments.benchmark_settings import BenchmarkConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import from_config
+from tests.training.test_distributed import run_two
 
 SMALL = BenchmarkConfig(
     model="tiny", dtype="float32", prompt=32, response=4, image_side=2, samples=2, groups=1, num_samples=2
 )
+
+TIMED = """
+from experiments.benchmark import Setup
+from experiments.benchmark_settings import BenchmarkConfig
+from rmsweb_jax.qwen3_vl.config import SIZES
+from rmsweb_jax.training.distributed import join_processes
+from rmsweb_jax.training.mesh import make_mesh
+join_processes()
+setup = Setup(BenchmarkConfig(), SIZES["8b"], make_mesh(fsdp=-1))
+print(setup.timed("nothing", lambda: 0, tokens=1, flops=1)["program"])
+"""
+
+
+@pytest.mark.slow
+def test_every_host_of_a_pod_measures():
+    assert run_two(["-c", TIMED]) == [(0, "nothing")] * 2
 
 
 def test_all_programs_are_measured():
