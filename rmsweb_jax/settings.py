@@ -153,8 +153,8 @@ def _section(settings: type[Settings], name: str) -> type[Settings] | None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Settings):
-        return value.model_dump()
+    if isinstance(value, Settings):  # With what only code sets.
+        return {name: _plain(one) for name, one in value}
     return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
 
 

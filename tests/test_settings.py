@@ -57,6 +57,7 @@ def test_a_model_is_stated_once_and_read_back():
     config.recipe = "cake.txt"
     assert from_config(Cake, config) == Cake(recipe="cake.txt")
     assert from_config(Cake, config.to_dict()).oven.serial == "none"
+    assert from_config(Cake, {"recipe": "a", "oven": Oven(serial="x")}).oven.serial == "x"
     # An instance's own values.
     assert to_config_dict(Cake(recipe="a", minutes=3.0)).minutes == 3.0
 
