@@ -33,7 +33,7 @@ _DEMO = {
     "learning_rate": 1e-3,
     "row_tokens": 1_536,
     "row_multiple": 128,
-    "workers": {"threads": 1},
+    "workers": 1,
     # The demo evaluates in a browser, on pages of its own.
     "eval": {"share": 0.0},
     "checkpoint_every": 20,

@@ -7,8 +7,9 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.rl.config import AttentionLoRA
 from rmsweb_jax.settings import Settings
-from rmsweb_jax.training.config import LoRAConfig, MeshConfig
+from rmsweb_jax.training.config import MeshConfig
 
 
 class BenchmarkConfig(Settings):
@@ -32,7 +33,7 @@ class BenchmarkConfig(Settings):
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     remat: Literal["none", "dots", "named", "offload", "full"] = "full"
     mesh: MeshConfig = MeshConfig()
-    lora: LoRAConfig = LoRAConfig(rank=64, alpha=128.0, targets="attention")
+    lora: AttentionLoRA = AttentionLoRA()
     prompt: int = Field(default=4_096, ge=1)
     response: int = Field(default=256, ge=1)
     image_side: int = Field(default=16, ge=1)

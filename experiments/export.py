@@ -42,8 +42,7 @@ def main(settings: ExportSettings, workdir: Path) -> None:
     from rmsweb_jax.export.lineage import read_run
 
     run = read_run(parse_path(settings.run, "config.run"))
-    named = settings.results
-    evaluations = read_evaluations(named, seed=settings.seed) if named else []
+    evaluations = read_evaluations(settings.results) if settings.results else []
     folder = workdir / FOLDER
     with new_folder(folder) as new:
         if settings.format == "merged":

@@ -210,7 +210,6 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
             given = actor.server_settings
             own = {
                 "adapters": _SLOTS + settings.max_staleness,
-                "allow_adapters": True,
                 "adapter_rank": settings.lora.rank,
             }
             own |= {"replies": "free", "max_pixels": settings.max_pixels}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from collection.fleet.config import EpisodeSettings
+from collection.fleet.config import EpisodeSettings, FleetSettings
 from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.rl.config import OnlineConfig
-from rmsweb_jax.settings import Settings, safe
+from rmsweb_jax.settings import Settings, internal, safe
 
 
 class TrainedActor(Settings):
@@ -35,11 +35,20 @@ class TrainedActor(Settings):
     server_settings: Mapping[str, Any] = Field(default_factory=dict)
 
 
+class PlayFleet(FleetSettings):
+    """The browsers of an online run, which are on its own machine."""
+
+    engine: Literal["local"] = internal("local")  # pyright: ignore
+    ray_actor: Mapping[str, Any] = internal({})
+    retry_set_aside: bool = internal(False)
+
+
 class PlaySettings(EpisodeSettings):
     """How episodes are played that are trained on."""
 
     # The endpoint and the sampling of the policy are RL's.
     actor: TrainedActor = TrainedActor()  # pyright: ignore
+    fleet: PlayFleet = safe(PlayFleet())
 
     def episodes(self, actor: ActorConfig) -> EpisodeSettings:
         """Returns the settings with the policy as it is served."""
@@ -76,6 +85,4 @@ class OnlineSettings(OnlineConfig):
                 f"config.play.judge.kind is {self.play.judge.kind!r}: live pages pay nothing themselves; "
                 "name a judge, other than the policy itself"
             )
-        if self.play.fleet.engine != "local":
-            raise UserError(f"config.play.fleet.engine is {self.play.fleet.engine!r}: make it 'local'")
         return self

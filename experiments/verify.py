@@ -435,7 +435,7 @@ def check_rl(report: Report, setup: Setup) -> None:
         prompt = Prompt(size, lambda example=example: example, target="")
         # Alternating rewards pass both gates; equal ones do not, and train the salvage anchor.
         rewards = [float(sample % 2 and number % 2 == 0) for sample in range(sizes.samples)]
-        groups.append(make_group(prompt, one, rewards, setup.settings.gates))
+        groups.append(make_group(prompt, one, rewards))
     batch = MiniBatch(
         tuple(group for group in groups if group.accepted),
         tuple(group for group in groups if not group.accepted),

@@ -299,7 +299,8 @@ def unread_keys(settings: type) -> list[str]:
     unread = []
     for section in everything - set(LOOPED):
         bases = {base for one in everything for base in one.__mro__ if issubclass(base, Settings)}
-        holders = {one.__name__ for one in bases - {section} if section in sections(one)}
+        kinds = set(section.__mro__)
+        holders = {one.__name__ for one in bases - {section} if kinds & (sections(one) - {one})}
         for name in {key.partition(".")[0] for key in key_names(section)}:
             stating = [one for one in section.__mro__ if name in vars(one).get("__annotations__", {})]
             using = {one.__name__ for top in stating for one in (top, *below(top))} | holders

@@ -54,8 +54,8 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     """The section `fleet`: number of workers, their limits, and where they run.
 
     Attributes:
-      engine: `local`, processes on this machine; `ray`, actors on a cluster, which need no common disk.
-      ray_address: address of the cluster; empty starts Ray on this machine.
+      engine: `local`, processes on this machine; `ray`, actors on the cluster of the environment variable
+        RAY_ADDRESS, without which Ray is started on this machine. Nodes need no common disk.
       ray_actor: options of each actor, as Ray takes them: `num_cpus` (1), `memory`, `resources`,
         `scheduling_strategy`, `runtime_env`. Keys and secrets do not belong there: they come from the
         environment of this process.
@@ -70,7 +70,6 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     """
 
     engine: Literal["local", "ray"] = "local"
-    ray_address: str = ""
     ray_actor: Mapping[str, Any] = Field(default_factory=dict)
     workers: int = 16
     judgements: int = internal(16)
@@ -136,4 +135,4 @@ class CollectSettings(EpisodeSettings):
     rounds: int = 5
     stop_after: int = 2
     reflection: bool = True
-    mistakes: float = Field(default=0.45, ge=0, le=1)
+    mistakes: float = internal(0.45, ge=0, le=1)

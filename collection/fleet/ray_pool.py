@@ -183,10 +183,8 @@ class RayWorkerPool:
 
     def _connect(self, config: FleetConfig) -> None:
         options: dict[str, Any] = {"log_to_driver": True, "logging_level": "warning"}
-        address, workers = config.settings.fleet.ray_address, config.settings.fleet.workers
-        if address:
-            options["address"] = address
-        else:
+        address, workers = os.environ.get("RAY_ADDRESS"), config.settings.fleet.workers
+        if not address:
             # Our own Ray, on this machine only.
             options |= {"num_cpus": workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         try:
@@ -194,8 +192,8 @@ class RayWorkerPool:
         except Exception as error:  # Ray has no error type for a node that does not start.
             reason = " ".join(str(error).split())[:200]
             raise UserError(
-                f"config.fleet.ray_address={address!r}: no Ray there ({reason}); start one with "
-                "`ray start --head`, or leave it empty"
+                f"RAY_ADDRESS={address or ''}: no Ray there ({reason}); start one with `ray start --head`, "
+                "or unset it"
             ) from error
 
     def _message(self, worker: int, call: Any) -> Message:

@@ -1,8 +1,8 @@
-"""Training steps from an SFT corpus: measures samples once, orders them, and encodes rows in workers.
+"""Training steps from an SFT corpus: measures samples once, orders them, and encodes rows in threads.
 
 The samples of a step are a function of its number, the corpus, the seed and the batch size. They do not
 depend on the machines, so the position of a run is the number of the step, and a run may resume with another
-number of workers, devices or hosts.
+number of threads, devices or hosts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.images import record_images
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.storage import AnyPath, StorePath
-from rmsweb_jax.training.config import MeshConfig, Workers
+from rmsweb_jax.training.config import MeshConfig
 from rmsweb_jax.training.mesh import make_mesh, process_rows, row_shards
 
 # Steps that are packed in advance, to choose the rows of a run and to estimate padding.
@@ -92,9 +92,9 @@ class SftData:
         """Number of samples in an epoch."""
         return len(self.train)
 
-    def steps(self, first: int, stop: int, workers: Workers) -> Generator[StepBatch]:
-        """Yields the steps [first, stop), prefetched by workers; the data does not depend on the workers."""
-        return stream(self.step, first, stop, workers)
+    def steps(self, first: int, stop: int, threads: int) -> Generator[StepBatch]:
+        """Yields the steps [first, stop), made ahead by threads, on whose number they do not depend."""
+        return stream(self.step, first, stop, threads)
 
     def step(self, step: int) -> StepBatch:
         """Makes the data of one step."""
@@ -129,7 +129,7 @@ class SftData:
             start = number * self.batch_size
             return self._batches(self.held_out[start : start + self.batch_size])[0]
 
-        for batches in stream(make, 0, -(-len(self.held_out) // self.batch_size), Workers()):
+        for batches in stream(make, 0, -(-len(self.held_out) // self.batch_size), threads=1):
             yield from batches
 
     def _batches(self, numbers: np.ndarray) -> tuple[list[Batch], Work]:

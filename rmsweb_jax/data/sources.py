@@ -1,4 +1,4 @@
-"""Data set folders through Grain: random access, held-out split, global order, prefetching workers."""
+"""Data set folders through Grain: random access, held-out split, global order, steps made ahead."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import dataclasses
 import functools
 import hashlib
 import json
-import signal
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, cast
 
 import grain.python as grain
 import numpy as np
-from absl import flags
 from jaxtyping import Int
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.records.dataset import check_shards, load_manifest, records_digest
 from rmsweb_jax.records.schema import KINDS, Record
 from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
-from rmsweb_jax.training.config import Workers
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
 R = TypeVar("R", bound=Record, covariant=True)
@@ -152,49 +148,16 @@ class BatchOrder:
         return np.lexsort((place, turn))
 
 
-def stream(make: Callable[[int], T], first: int, stop: int, workers: Workers) -> Generator[T]:
-    """Yields `make(step)` for the steps [first, stop) in order, prefetched by workers.
+def stream(make: Callable[[int], T], first: int, stop: int, threads: int) -> Generator[T]:
+    """Yields `make(step)` for the steps [first, stop) in order; threads make the next ones.
 
     Args:
-      make: a function of the step only; it must be picklable if `workers` has processes.
-
-    Raises:
-      UserError: those of `make`, also from a worker process.
+      make: a function of the step only. Its errors are raised here.
     """
-    ahead = max(workers.ahead, workers.threads)
-    read = grain.ReadOptions(num_threads=workers.threads, prefetch_buffer_size=ahead)
-    dataset = grain.MapDataset.range(first, stop).map(_Guarded(make)).to_iter_dataset(read)
-    if workers.processes:
-        if not flags.FLAGS.is_parsed():
-            # Grain reads absl flags of its own, which are parsed only in programs that absl started.
-            flags.FLAGS.mark_as_parsed()
-        dataset = dataset.mp_prefetch(
-            grain.MultiprocessingOptions(workers.processes, per_worker_buffer_size=1), _begin_worker
-        )
-    iterator = iter(dataset)
+    # Threads spend most of their time outside Python, and processes would have to transfer every array.
+    read = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(2, threads))
+    iterator = iter(grain.MapDataset.range(first, stop).map(make).to_iter_dataset(read))
     try:
-        for made in iterator:
-            if isinstance(made, UserError):
-                raise made
-            yield made
+        yield from iterator
     finally:
         iterator.close()
-
-
-def _begin_worker(number: int, count: int) -> None:
-    # Without this, Grain's workers outlive a killed trainer. Only the trainer handles an interrupt.
-    exit_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Guarded(Generic[T]):
-    """Returns a UserError as a value, since a worker process would wrap an exception in another one."""
-
-    make: Callable[[int], T]
-
-    def __call__(self, step: int) -> T | UserError:
-        try:
-            return self.make(step)
-        except UserError as error:
-            return error

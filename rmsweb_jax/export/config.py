@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rmsweb_jax.settings import Settings, required
+from rmsweb_jax.settings import Settings, internal, required
 
 
 class ExportSettings(Settings):
@@ -22,7 +22,6 @@ class ExportSettings(Settings):
       results: evaluations for the card: LABEL=DIR,LABEL=DIR,...
       temperature: default of generation_config.json: that of the policy's evaluation.
       max_file_gb: larger weights are split into several files.
-      seed: seed of the bootstrap.
     """
 
     run: str = required("--config.run=DIR, a workdir of train_sft or train_rl")
@@ -32,5 +31,4 @@ class ExportSettings(Settings):
     license: str = ""
     results: str = ""
     temperature: float = Field(default=0.6, gt=0)
-    max_file_gb: float = Field(default=5.0, gt=0)
-    seed: int = 0
+    max_file_gb: float = internal(5.0, gt=0)

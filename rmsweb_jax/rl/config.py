@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import Settings, required, safe
+from rmsweb_jax.settings import Settings, internal, required, safe
 from rmsweb_jax.training.config import ComputeConfig, LoRAConfig
 
 if TYPE_CHECKING:
@@ -18,21 +18,21 @@ class Objective(Settings):
     """Coefficients of the objective, with the paper's values.
 
     Attributes:
-      clip_low, clip_high, dual_clip: bounds of the importance ratio, see `policy_loss`.
+      clip_low, clip_high: bounds of the importance ratio, see `policy_loss`.
       kl_coef: beta, weight of the KL term; with 0 the divergence is still measured.
       salvage_weight: lambda, weight of the salvage anchor on rejected groups.
-      importance_cap: largest weight of a token from earlier policies, see `importance_weights`; read where
-        `max_staleness` is 1 or more.
     """
 
     clip_low: float = Field(default=0.2, ge=0, lt=1)
     clip_high: float = Field(default=0.32, ge=0)
-    # 1 would bound the loss of tokens whose probability has not changed.
-    dual_clip: float = Field(default=3.0, gt=1)
     kl_coef: float = Field(default=1e-3, ge=0)
     salvage_weight: float = Field(default=0.10, ge=0)
-    # Below 1 it would be a factor of tokens of the policy itself.
-    importance_cap: float = Field(default=2.0, ge=1)
+
+
+class AttentionLoRA(LoRAConfig):
+    """Adapters of RL: on the attention, which is what the sampler and the servers take."""
+
+    targets: Literal["attention"] = internal("attention")  # pyright: ignore
 
 
 class EndpointConfig(Settings):
@@ -45,7 +45,6 @@ class EndpointConfig(Settings):
         server must see it under the same path.
       concurrency: largest number of prompts under way at once.
       timeout_s: seconds that the server may be silent; it must generate a whole response within them.
-      retries: retries of a request after a temporary failure.
       api_key_env: environment variable that holds the API key; empty sends none.
       seeded: True sends seeds. Servers without a seed for each request (vLLM on TPU) refuse them; without
         seeds a run cannot be repeated.
@@ -57,7 +56,6 @@ class EndpointConfig(Settings):
     adapter_folder: str = ""
     concurrency: int = safe(64, ge=1)
     timeout_s: float = safe(600.0, gt=0)
-    retries: int = safe(4, ge=0)
     api_key_env: str = ""
     seeded: bool = True
     max_gap: float = Field(default=0.05, gt=0)
@@ -121,7 +119,7 @@ class RlConfig(ComputeConfig):
       seed: seed of the run.
       learning_rate, weight_decay, clip_norm: of AdamW, constant; largest global norm of the gradient.
       checkpoints_kept: number of newest checkpoints to keep.
-      min_std, competent_reward, competence_gate: see `gated_advantages`.
+      competence_gate: see `gated_advantages`.
       objective: clip ranges and weights of the terms.
       row_tokens: groups are packed into rows of one width, one row a shard of the mesh; it is chosen from the
         prompts, at most `row_tokens` and a multiple of `row_multiple`.
@@ -135,7 +133,7 @@ class RlConfig(ComputeConfig):
     eval_prompts: str = ""
     model: str = required("the export folder that experiments.train_sft wrote")
     # RMSWeb, appendix "Salvage-DS RL configuration": `linear_qkv` and `linear_proj`, without dropout.
-    lora: LoRAConfig = LoRAConfig(targets="attention")
+    lora: AttentionLoRA = AttentionLoRA()
     max_prompt_tokens: int = Field(default=12_000, ge=1)
     max_response_tokens: int = Field(default=2_048, ge=1)
     max_pixels: int = Field(default=262_144, ge=1)
@@ -162,10 +160,6 @@ class RlConfig(ComputeConfig):
     endpoint: EndpointConfig = EndpointConfig()
     rollout_lanes: int = safe(0, ge=0)
     cache_dtype: Literal["model", "int8", "float8_e4m3fn"] = "model"
-    # epsilon_sigma and r_comp of the appendix. 0.55 is between core-correct (0.7) and the right type (0.3).
-    # The largest deviation of two rewards in [0, 1] is 0.71.
-    min_std: float = Field(default=0.10, ge=0, le=0.7)
-    competent_reward: float = Field(default=0.55, gt=0, le=1)
     competence_gate: bool = True
     objective: Objective = Objective()
     learning_rate: float = Field(default=8e-6, ge=0, lt=1)
@@ -201,15 +195,6 @@ class RlConfig(ComputeConfig):
         """Number of groups that dynamic sampling takes at a time."""
         return 1 if self.max_staleness else self.gen_batch_groups
 
-    @property
-    def gates(self) -> dict[str, Any]:
-        """Settings of `gated_advantages`."""
-        return {
-            "min_std": self.min_std,
-            "competent_reward": self.competent_reward,
-            "competence_gate": self.competence_gate,
-        }
-
 
 class OnlineConfig(RlConfig):
     """Settings of online RL: the policy plays episodes, and learns from how they end.
@@ -219,7 +204,6 @@ class OnlineConfig(RlConfig):
     of 1 the next batch of tasks is played while the policy is updated.
 
     Attributes:
-      least_episodes: groups in which fewer episodes have a reward are dropped.
       credit: "episode" divides an episode's weight among its turns; with "turn" each turn weighs the same, so
         that long episodes weigh more.
       negative_weight: factor of negative advantages. With 0 only turns with an advantage are trained on, of
@@ -229,7 +213,6 @@ class OnlineConfig(RlConfig):
       max_masked: largest share of episodes without a reward; a run with more stops.
     """
 
-    least_episodes: int = Field(default=2, ge=2)
     credit: Literal["episode", "turn"] = "episode"
     negative_weight: float = Field(default=1.0, ge=0)
     step_bonus: float = Field(default=0.0, ge=0)

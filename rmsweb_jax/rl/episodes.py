@@ -23,14 +23,14 @@ from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Message, SampledTokens, Step, Trajectory
 from rmsweb_jax.rl.config import OnlineConfig
-from rmsweb_jax.rl.losses import FATES, gated_advantages
+from rmsweb_jax.rl.losses import COMPETENT_REWARD, FATES, gated_advantages
 from rmsweb_jax.rl.prompts import Prompt, RlData
 from rmsweb_jax.rl.remote.generator import RemoteGenerator, version_of
 from rmsweb_jax.rl.rollout import Group, Rollouts
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
-# Fate of a group in which too few episodes have a reward; the others are those of the gates.
-TOO_FEW = "too_few"
+# Fate of a group in which fewer episodes have a reward; the other fates are those of the gates.
+_LEAST_EPISODES, TOO_FEW = 2, "too_few"
 # Ends of episodes that say nothing about the policy.
 _FAULTS = {
     "crashed": "browser or application lost",
@@ -239,7 +239,13 @@ class EpisodeRollouts(Rollouts):
         position: int = 0,
     ):
         super().__init__(
-            generator, data, config.sampling, _no_score, config.gates, config.seed, position=position
+            generator,
+            data,
+            config.sampling,
+            _no_score,
+            config.competence_gate,
+            config.seed,
+            position=position,
         )
         self._source, self._remote, self._config = source, generator, config
         self._batch: _Batch | None = None
@@ -343,9 +349,9 @@ class EpisodeRollouts(Rollouts):
             batch.version,
             tuple(len(run.steps) for run in scored),
         )
-        if len(scored) < config.least_episodes:
+        if len(scored) < _LEAST_EPISODES:
             return group
-        gated = gated_advantages(rewards[None], **config.gates)
+        gated = gated_advantages(rewards[None], config.competence_gate)
         fate = next(fate for fate in FATES if getattr(gated, fate)[0])
         advantages = gated.advantages[0]
         advantages = np.where(advantages < 0, config.negative_weight * advantages, advantages)
@@ -355,7 +361,7 @@ class EpisodeRollouts(Rollouts):
             left_out = [_select(turn, turn.advantages <= 0) for turn in turns]
             turns = [_select(turn, turn.advantages > 0) for turn in turns]
             turns, left_out = ([turn for turn in some if turn.responses] for some in (turns, left_out))
-        if fate != "accepted" and rewards.max() < config.competent_reward:
+        if fate != "accepted" and rewards.max() < COMPETENT_REWARD:
             turns += [self._target(number, fate, batch) for number in self._salvage[task_id]]
         return dataclasses.replace(
             group, turns=tuple(turns), left_out=tuple(left_out), fate=fate, too_long=too_long

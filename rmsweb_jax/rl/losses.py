@@ -22,6 +22,10 @@ from rmsweb_jax.rl.config import Objective
 # not an infinite one whose gradient would be NaN.
 LOG_RATIO_BOUND = 20.0
 KL_BOUND = 10.0
+# verl's bound of the ratio of a negative advantage; 1 would bound tokens whose probability has not changed.
+DUAL_CLIP = 3.0
+# Largest weight of a token from earlier policies; below 1 it would be a factor of the policy's own tokens.
+IMPORTANCE_CAP = 2.0
 # Added to the number of tokens, as in verl's masked mean: a sequence without tokens weighs 0, not NaN.
 MASK_EPSILON = 1e-8
 
@@ -208,11 +212,11 @@ def salvage_ds_objective(
         advantages,
         clip_low=objective.clip_low,
         clip_high=objective.clip_high,
-        dual_clip=objective.dual_clip,
+        dual_clip=DUAL_CLIP,
     )
     weights = jnp.ones_like(log_probs)
     if off_policy:
-        weights = importance_weights(old, jnp.asarray(batch.behaviour_log_probs), objective.importance_cap)
+        weights = importance_weights(old, jnp.asarray(batch.behaviour_log_probs), IMPORTANCE_CAP)
     pg = jnp.sum(policy.loss * weights * batch.pg_weight)
     kl = jnp.sum(low_var_kl(log_probs, jnp.asarray(batch.ref_log_probs)) * batch.kl_weight)
     salvage = jnp.sum(salvage_loss(log_probs) * batch.salvage_weight)
@@ -234,10 +238,12 @@ def salvage_ds_objective(
         # Without the ratio's clip: `ppo_kl` should show a policy that has run away.
         log_ratio=jnp.sum(jnp.where(accepted, old - log_probs, 0.0)),
         importance=jnp.sum(jnp.where(accepted, weights, 0.0)),
-        capped=count(weights >= objective.importance_cap),
+        capped=count(weights >= IMPORTANCE_CAP),
     )
 
 
+# epsilon_sigma and r_comp of the appendix. 0.55 is between core-correct (0.7) and the right type (0.3).
+MIN_STD, COMPETENT_REWARD = 0.10, 0.55
 # The paper's value, also verl's.
 ADVANTAGE_EPSILON = 1e-6
 # Relative tolerance of the std gate. Nine rewards split 8 to 1 between levels 0.3 apart have a standard
@@ -270,15 +276,11 @@ FATES = ("accepted", "solved", "unsolved", "incompetent")
 
 
 def gated_advantages(
-    rewards: Float64[np.ndarray, "groups samples"],
-    *,
-    min_std: float,
-    competent_reward: float,
-    competence_gate: bool = True,
+    rewards: Float64[np.ndarray, "groups samples"], competence_gate: bool = True
 ) -> GatedAdvantages:
     """Computes advantages within each group, zero where a gate rejects it (RMSWeb, equation 1).
 
-        k_g       = 1[sigma_g >= min_std] 1[max_i r_{g,i} >= competent_reward]
+        k_g       = 1[sigma_g >= MIN_STD] 1[max_i r_{g,i} >= COMPETENT_REWARD]
         A_{g,i}   = k_g (r_{g,i} - mu_g) / (sigma_g + 1e-6)
         sigma_g^2 = sum_i (r_{g,i} - mu_g)^2 / (K - 1)
 
@@ -290,7 +292,7 @@ def gated_advantages(
     assert np.isfinite(rewards).all()
     apart = rewards - rewards.mean(1, keepdims=True)
     std = rewards.std(1, ddof=1)
-    contrast, competent = std >= min_std * (1 - ROUNDING), rewards.max(1) >= competent_reward
+    contrast, competent = std >= MIN_STD * (1 - ROUNDING), rewards.max(1) >= COMPETENT_REWARD
     accepted = contrast & (competent | (not competence_gate))
     return GatedAdvantages(
         # Zero behind the gate, not only small: a rounding of the mean would be divided by 1e-6. In float32

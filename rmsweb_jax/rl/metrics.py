@@ -15,7 +15,7 @@ from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups
-from rmsweb_jax.rl.losses import FATES
+from rmsweb_jax.rl.losses import COMPETENT_REWARD, FATES
 from rmsweb_jax.rl.prompts import RlData
 from rmsweb_jax.rl.rollout import Group, Rollouts
 from rmsweb_jax.training.metrics import SampledReply
@@ -41,12 +41,8 @@ def dynamic_sampling_metrics(sampled_groups: SampledGroups, version: int) -> dic
     }
 
 
-def rollout_metrics(groups: Sequence[Group], competent_reward: float) -> dict[str, float]:
-    """Computes shares, rewards and lengths over sampled groups.
-
-    Args:
-      competent_reward: a response below it counts as wrong.
-    """
+def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Computes shares, rewards and lengths over sampled groups."""
     responses = [response for group in groups for response in group.responses]
     log_probs = [part for group in groups for part in group.log_probs]
     # Groups of episodes may have rewards of a part of them alone.
@@ -65,7 +61,7 @@ def rollout_metrics(groups: Sequence[Group], competent_reward: float) -> dict[st
             "reward/mean": float(rewards.mean()),
             "reward/best_of_k": float(np.mean([one.max() for one in by_group])),
             "reward/group_std": float(np.mean([one.std(ddof=1) for one in by_group])),
-            "reward/correct": float((rewards >= competent_reward).mean()),
+            "reward/correct": float((rewards >= COMPETENT_REWARD).mean()),
         }
     if responses:
         metrics |= {
@@ -95,7 +91,7 @@ class ScoredResponse(NamedTuple):
     stale: bool = False
 
 
-def log_prob_metrics(responses: Sequence[ScoredResponse], competent_reward: float) -> dict[str, float]:
+def log_prob_metrics(responses: Sequence[ScoredResponse]) -> dict[str, float]:
     """Computes mean log-probabilities of correct and of wrong responses, and the sampler's gap.
 
     Correct and wrong are compared within accepted groups, which have both: elsewhere the easy states would
@@ -109,8 +105,8 @@ def log_prob_metrics(responses: Sequence[ScoredResponse], competent_reward: floa
         apart = np.concatenate([np.abs(np.exp(part.old) - np.exp(part.sampled)) for part in fresh])
         values = {"sampler/gap_mean": float(apart.mean()), "sampler/gap_max": float(apart.max())}
     accepted = [part for part in responses if part.accepted]
-    correct = [part.old.mean() for part in accepted if part.reward >= competent_reward]
-    wrong = [part.old.mean() for part in accepted if part.reward < competent_reward]
+    correct = [part.old.mean() for part in accepted if part.reward >= COMPETENT_REWARD]
+    wrong = [part.old.mean() for part in accepted if part.reward < COMPETENT_REWARD]
     if correct:
         values["logp/correct"] = float(np.mean(correct))
     if wrong:

@@ -178,12 +178,12 @@ def make_group(
     prompt: Prompt,
     responses: Responses,
     rewards: Sequence[float],
-    gates: Mapping[str, Any],
+    competence_gate: bool = True,
     position: int = 0,
 ) -> Group:
-    """Joins responses and their rewards; `gates` are settings of `gated_advantages`."""
+    """Joins responses and their rewards; `competence_gate` as in `gated_advantages`."""
     values = np.asarray(rewards, np.float64)
-    gated = gated_advantages(values[None], **gates)
+    gated = gated_advantages(values[None], competence_gate)
     return Group(
         prompt,
         responses.tokens,
@@ -223,7 +223,7 @@ class Rollouts:
     Args:
       generator: with the policy loaded before groups are taken.
       score: (response text, target text) -> reward.
-      gates: settings of `gated_advantages`.
+      competence_gate: see `gated_advantages`.
       position: groups that were taken in earlier runs; the next one has this position.
       kept: groups that were complete and not taken.
 
@@ -241,7 +241,7 @@ class Rollouts:
         data: RlData,
         sampling: Sampling,
         score: Score,
-        gates: Mapping[str, Any],
+        competence_gate: bool,
         seed: int,
         *,
         position: int = 0,
@@ -249,7 +249,8 @@ class Rollouts:
     ):
         self.generator, self.position, self.limit = generator, position, position
         self.share, self.seconds, self.version, self.dropped = FIRST_SHARE, 0.0, 0, 0
-        self._data, self._sampling, self._score, self._gates, self._seed = data, sampling, score, gates, seed
+        self._data, self._sampling, self._score, self._seed = data, sampling, score, seed
+        self._competence_gate = competence_gate
         self._begun = position
         self._under_way: dict[Request, int] = {}
         self._foreign: dict[Request, Responses | None] = {}
@@ -397,7 +398,9 @@ class Rollouts:
             rewards |= dict(json.loads(part))
         for position in ready:
             prompt, responses, _ = self._complete.pop(position)
-            self._scored[position] = make_group(prompt, responses, rewards[position], self._gates, position)
+            self._scored[position] = make_group(
+                prompt, responses, rewards[position], self._competence_gate, position
+            )
 
 
 def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -417,9 +420,7 @@ def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
     ]
 
 
-def groups_from_json(
-    values: Sequence[Mapping[str, Any]], data: RlData, gates: Mapping[str, Any]
-) -> list[Group]:
+def groups_from_json(values: Sequence[Mapping[str, Any]], data: RlData, competence_gate: bool) -> list[Group]:
     """Restores the groups of `groups_to_json`; reads their prompts from the data set."""
     return [
         make_group(
@@ -432,7 +433,7 @@ def groups_from_json(
                 versions=(np.asarray([value["version"]], np.int32),),
             ),
             value["rewards"],
-            gates,
+            competence_gate,
             value["position"],
         )
         for value in values

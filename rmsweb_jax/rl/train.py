@@ -213,7 +213,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
                 packer.warn(metrics["update/useful_flops"])
                 # Until now there was nothing to save: a signal ended the run.
                 in_loop.enter_context(stop)
-            metrics |= log_prob_metrics(updated.responses, config.competent_reward)
+            metrics |= log_prob_metrics(updated.responses)
             writer.write(done, metrics)
             progress.update(done, summary(metrics))
 
@@ -340,10 +340,10 @@ def make_rollouts(
         data,
         config.sampling,
         REWARDS[config.reward],
-        config.gates,
+        config.competence_gate,
         config.seed,
         position=position,
-        kept=groups_from_json(extra["kept"], data, config.gates),
+        kept=groups_from_json(extra["kept"], data, config.competence_gate),
     )
 
 
@@ -422,7 +422,7 @@ def sample_groups(
     writer.write_groups(version + 1, list(readable_groups(groups, data.decode, config.logged_groups)))
     tokens = sum(len(response) for group in groups for response in group.responses)
     metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}
-    metrics |= rollout_metrics(groups, config.competent_reward)
+    metrics |= rollout_metrics(groups)
     if episodes := [group for group in groups if isinstance(group, EpisodeGroup)]:
         metrics |= episode_metrics(episodes)
     metrics |= {"tokens_per_second/rollout": tokens / seconds, "time/decode": rollouts.seconds - waited}

@@ -63,7 +63,7 @@ def make_app(
         Route("/health", handlers.health),
         Route("/metrics", handlers.metrics),
     ]
-    if settings.allow_adapters:
+    if settings.adapters:
         routes += [
             Route("/v1/load_lora_adapter", handlers.load, methods=["POST"]),
             Route("/v1/unload_lora_adapter", handlers.unload, methods=["POST"]),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import Settings, internal, required
 
 
@@ -33,13 +32,10 @@ class ServeSettings(Settings):
       max_new_tokens: limit for a reply.
       max_images: limit for a request. Every prompt reserves space for this many.
       chunks: tokens of a prompt that are read between two rounds of decoding, ascending; () chooses them.
-      steps: tokens of each reply that are decoded between two looks at new requests.
       max_waiting: requests that may wait.
-      adapters, adapter_rank: LoRA adapters that can be loaded at once, and their largest rank.
-      allow_adapters: enables the adapter routes, compatible with vLLM's runtime LoRA updating, which read
-        PEFT folders of this machine.
+      adapters, adapter_rank: LoRA adapters that can be loaded at once, and their largest rank. With one or
+        more, vLLM's routes load and unload them, which read PEFT folders of this machine.
       replies: `agent` constrains replies to the agent's format if a request names none; `free` does not.
-      max_reply_chars, max_reply_actions: limits of that format: characters of a text, and actions.
       served_names: names of the model for clients, the main one first; () is `model`. Names other than these
         and those of loaded adapters get 404.
       host: address to listen on; addresses that other machines can reach need a key.
@@ -62,28 +58,18 @@ class ServeSettings(Settings):
     max_new_tokens: int = Field(default=2048, ge=1)
     max_images: int = Field(default=1, ge=0)
     chunks: tuple[int, ...] = ()
-    steps: int = Field(default=4, ge=1)
-    max_waiting: int = Field(default=1024, ge=1)
+    max_waiting: int = internal(1024, ge=1)
     adapters: int = Field(default=0, ge=0)
     adapter_rank: int = Field(default=64, ge=1)
-    allow_adapters: bool = False
     replies: Literal["free", "agent"] = "free"
-    max_reply_chars: int = 4000
-    max_reply_actions: int = 10
     served_names: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0)
     api_key_env: str = ""
     api_key: str = internal("")
-    max_body_mb: float = Field(default=32.0, gt=0)
-    read_seconds: float = Field(default=10.0, gt=0)
+    max_body_mb: float = internal(32.0, gt=0)
+    read_seconds: float = internal(10.0, gt=0)
     drain_seconds: float = Field(default=300.0, ge=0)
-
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        if self.allow_adapters and not self.adapters:
-            raise UserError("config.allow_adapters without slots: give config.adapters=1 or more")
-        return self
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -69,17 +69,17 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
         raise StoppedError("the requests that the server had taken are answered", stop.cause, continues=False)
 
 
+# Tokens of each reply that are decoded between two looks at new requests.
+_STEPS = 4
+
+
 def make_engine(settings: ServeSettings, folder: Path) -> tuple[ServingEngine, Processor, Any]:
     """Makes the engine of a model folder, its processor, and the schema of its replies.
 
     Raises:
       UserError: the folder holds no usable model, or the devices do not divide it.
     """
-    schema = None
-    if settings.replies == "agent":
-        schema = bounded_reply_schema(
-            max_actions=settings.max_reply_actions, max_chars=settings.max_reply_chars
-        )
+    schema = bounded_reply_schema() if settings.replies == "agent" else None
     tensor = settings.mesh.tensor
     mesh = None if tensor == 1 else make_mesh(tensor=tensor)
     model = load_model(folder, jnp.dtype(settings.dtype), mesh=mesh)
@@ -100,7 +100,7 @@ def serving_engine(model: Qwen3VL, processor: Processor, settings: ServeSettings
         chunks=chunks,
         images=settings.max_images,
         window=processor.max_pixels // model.config.vision.patch_size**2,
-        steps=settings.steps,
+        steps=_STEPS,
     )
     if not settings.lanes:
         memory, held = device_memory(jax.devices()[0]), device_bytes(nnx.state(model))

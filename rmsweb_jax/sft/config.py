@@ -7,8 +7,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import Settings, required, safe
-from rmsweb_jax.training.config import ComputeConfig, LoRAConfig, Workers
+from rmsweb_jax.settings import Settings, internal, required, safe
+from rmsweb_jax.training.config import ComputeConfig, LoRAConfig
 
 Best = Literal["eval/loss", "eval/token_accuracy", "eval/action_reward", "eval/action_accuracy"]
 
@@ -23,7 +23,6 @@ class EvalConfig(Settings):
         default an evaluation takes as long as five updates.
       replies: largest number of held-out action samples that are answered greedily and scored by the reward.
       max_reply_tokens: a reply is cut there.
-      rows: slots of the sampler.
       best: metric by which the best checkpoint is chosen.
     """
 
@@ -31,21 +30,8 @@ class EvalConfig(Settings):
     every: int = safe(100, ge=1)
     tokens: int = safe(2_000_000, ge=1)
     replies: int = safe(64, ge=1)
-    max_reply_tokens: int = safe(1_024, ge=1)
-    rows: int = safe(16, ge=1)
+    max_reply_tokens: int = internal(1_024)
     best: Best = "eval/action_accuracy"
-
-
-class ProfileConfig(Settings):
-    """Updates that are profiled, for TensorBoard or XProf.
-
-    Attributes:
-      first_step: number of the first one, from 0.
-      num_steps: how many; 0 disables the profiler.
-    """
-
-    first_step: int = Field(default=10, ge=0)
-    num_steps: int = Field(default=0, ge=0)
 
 
 class SftConfig(ComputeConfig):
@@ -66,14 +52,14 @@ class SftConfig(ComputeConfig):
       batch_size: samples of an update; each has the same weight.
       row_tokens: samples are packed into rows of one width, one row a shard of the mesh; it is chosen from
         the corpus, at most `row_tokens` and a multiple of `row_multiple`.
-      workers: workers that prefetch batches. Threads spend most of their time outside Python; processes must
-        transfer every array.
+      workers: threads that make batches ahead.
       warmup_ratio: share of the updates in which the learning rate rises from 0.
       clip_norm: largest global norm of the gradient.
       eval: held-out tasks: loss on their samples, and the reward of greedy replies to some of them.
       checkpoint_every: updates between checkpoints.
       checkpoints_kept: number of newest checkpoints to keep; the best one by `eval.best` is kept as well.
       export: the checkpoint to export.
+      profile_steps: updates that are profiled, from the eleventh on, for TensorBoard or XProf; 0: none.
     """
 
     corpus: str = required("the folder that experiments.build_sft wrote")
@@ -88,7 +74,7 @@ class SftConfig(ComputeConfig):
     # The paper's effective batch: 8 GPUs, one sample each, 4 accumulated.
     batch_size: int = Field(default=32, ge=1)
     row_tokens: int = safe(28_672, ge=1)
-    workers: Workers = safe(Workers(threads=4))
+    workers: int = safe(4, ge=1)
     learning_rate: float = Field(default=1e-4, ge=0, lt=1)
     # 0.1 for the 32B model.
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
@@ -99,7 +85,7 @@ class SftConfig(ComputeConfig):
     checkpoint_every: int = safe(50, ge=1)
     checkpoints_kept: int = safe(2, ge=1)
     export: Literal["last", "best"] = safe("last")
-    profile: ProfileConfig = safe(ProfileConfig())
+    profile_steps: int = safe(0, ge=0)
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

@@ -32,6 +32,8 @@ from rmsweb_jax.training.mesh import row_shards
 from rmsweb_jax.training.metrics import SampledReply
 
 Score = Callable[[str, str], float]
+# Replies that are decoded at once.
+_LANES = 16
 
 
 class Evaluator:
@@ -147,7 +149,7 @@ class GreedyReplies:
             [(size.prompt_length, size.patches) for _, size in actions],
             samples=1,
             response_tokens=config.max_reply_tokens,
-            lanes=min(config.rows, len(actions)),
+            lanes=min(_LANES, len(actions)),
             shards=row_shards(mesh),
         )
         self._sampling = Sampling(1, config.max_reply_tokens, temperature=0.0)

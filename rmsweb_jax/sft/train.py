@@ -48,6 +48,9 @@ from rmsweb_jax.training.step import MAX_SKIPPED, Steps, TrainState, not_finite
 
 STAGE = "train_sft"
 
+# Number of the first step that is profiled: by then all is compiled.
+PROFILED_FROM = 10
+
 
 def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
     """Trains, exports to `workdir/export` and writes `workdir/report.json`; resumes an earlier run.
@@ -81,7 +84,7 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
         held_out_tokens=config.eval.tokens,
         row_tokens=config.row_tokens,
         row_multiple=config.row_multiple,
-        threads=config.workers.threads,
+        threads=config.workers,
     )
     total = math.ceil(config.epochs * data.num_samples / config.batch_size)
 
@@ -131,8 +134,7 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
             first, state, extra = resumed
             seconds, metrics = extra["seconds"], extra["metrics"]
         writer = stack.enter_context(MetricWriter(workdir, first))
-        profile = config.profile
-        profiler = stack.enter_context(ProfilerWindow(folder, profile.first_step, profile.num_steps))
+        profiler = stack.enter_context(ProfilerWindow(folder, PROFILED_FROM, config.profile_steps))
         progress = Progress(folder, STAGE, total, first, active=is_first())
         stop = StopRequest()
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rmsweb_jax.settings import Settings, safe
+from rmsweb_jax.settings import Settings, internal, safe
 
 
 class MeshConfig(Settings):
@@ -37,22 +37,8 @@ class LoRAConfig(Settings):
     rank: int = Field(default=64, ge=1)
     alpha: float = Field(default=128.0, gt=0)
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    targets: Literal["all_linear", "attention"] = "all_linear"
+    targets: Literal["all_linear", "attention"] = internal("all_linear")
     vision: bool = False
-
-
-class Workers(Settings):
-    """Workers that make batches while the accelerators compute.
-
-    Attributes:
-      processes: number of worker processes; with 0 threads of this process make the batches.
-      threads: number of threads of each process.
-      ahead: steps that each process prefetches.
-    """
-
-    processes: int = Field(default=0, ge=0)
-    threads: int = Field(default=1, ge=1)
-    ahead: int = Field(default=2, ge=1)
 
 
 class ComputeConfig(Settings):

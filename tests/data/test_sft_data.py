@@ -17,7 +17,6 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore, image_names, record_images
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample
-from rmsweb_jax.training.config import Workers
 from rmsweb_jax.training.mesh import make_mesh
 from tests.policies import write_corpus
 
@@ -56,8 +55,8 @@ def open_data(corpus, encoder, tmp_path_factory):
     return open_
 
 
-def ids(data: SftData, steps: int, first: int = 0, workers: Workers | None = None) -> list[tuple[str, ...]]:
-    return [step.sample_ids for step in data.steps(first, steps, workers or Workers())]
+def ids(data: SftData, steps: int, first: int = 0, threads: int = 1) -> list[tuple[str, ...]]:
+    return [step.sample_ids for step in data.steps(first, steps, threads)]
 
 
 def samples_of(batch: Batch) -> list[bytes]:
@@ -90,20 +89,20 @@ def with_rows(data: SftData, rows: int) -> SftData:
     return dataclasses.replace(data, packer=packer, rows=range(rows))
 
 
-def test_layout_workers_and_devices_leave_the_order_alone(open_data):
+def test_layout_threads_and_devices_leave_the_order_alone(open_data):
     data = open_data()
     expected = ids(data, 8)  # Two epochs.
     others = (open_data(row_tokens=256), open_data(row_multiple=256, threads=3), with_rows(data, 4))
     assert len({other.packer.shape for other in (data, *others)}) > 2
     for other in others:
         assert ids(other, 8) == expected
-    assert ids(data, 8, first=5, workers=Workers(threads=3)) == expected[5:]
+    assert ids(data, 8, first=5, threads=3) == expected[5:]
 
 
-def test_every_worker_makes_the_same_arrays_for_a_step(open_data):
+def test_every_thread_makes_the_same_arrays_for_a_step(open_data):
     data = open_data()
-    here = list(data.steps(0, 3, Workers()))
-    there = list(data.steps(0, 3, Workers(processes=2)))  # As on resume with two more processes.
+    here = list(data.steps(0, 3, threads=1))
+    there = list(data.steps(0, 3, threads=3))
     for one, other in zip(here, there, strict=True):
         assert dataclasses.replace(one, micro_batches=[]) == dataclasses.replace(other, micro_batches=[])
         for ours, theirs in zip(one.micro_batches, other.micro_batches, strict=True):
@@ -220,7 +219,7 @@ def test_sizes_are_stored_with_the_corpus_for_each_encoder(corpus, encoder, tmp_
         stale = open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS)
         assert list(stale.sizes) == wrong
         with pytest.raises(UserError, match=r"not those of its records .*: delete its sizes-\*\.json"):
-            next(stale.steps(0, 1, Workers(threads=1)))
+            next(stale.steps(0, 1, threads=1))
     finally:
         file.write(data.sizes)
 

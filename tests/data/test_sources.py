@@ -1,10 +1,3 @@
-import dataclasses
-import os
-import select
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,10 +7,6 @@ from rmsweb_jax.data.sources import BatchOrder, RecordSource, is_held_out, stabl
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import load_manifest, write_dataset
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample, TextPart
-from rmsweb_jax.settings import from_config
-from rmsweb_jax.training.config import Workers
-
-ROOT = Path(__file__).parents[2]
 
 
 def sample(number: int) -> SftSample:
@@ -57,7 +46,7 @@ def test_a_damaged_record_ends_an_iterator_with_the_same_line(corpus):
     data = bytearray(shard.read_bytes())
     data[200:260] = bytes(60)
     shard.write_bytes(data)
-    steps = stream(lambda step: source[step], 0, len(source), Workers())
+    steps = stream(lambda step: source[step], 0, len(source), 1)
     with pytest.raises(UserError, match="make this data set again"):
         list(steps)
 
@@ -119,59 +108,28 @@ def test_a_sample_is_equally_likely_in_any_batch_of_an_epoch():
     assert all(400 < count < 600 for count in counts)
 
 
-@dataclasses.dataclass(frozen=True)
-class Squares:
-    """Picklable, as worker processes need it."""
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_stream_is_independent_of_threads(threads):
+    assert list(stream(lambda step: step**2, 3, 17, threads)) == [step**2 for step in range(3, 17)]
 
-    bad: int = -1
 
-    def __call__(self, step: int) -> int:
-        if step == self.bad:
-            raise UserError(f"step {step} is bad")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_users_error_comes_out_of_a_stream_as_it_is(threads):
+    def make(step: int) -> int:
+        if step == 2:
+            raise UserError("step 2 is bad")
         return step**2
 
-
-@pytest.mark.parametrize("workers", [Workers(), Workers(threads=3, ahead=5), Workers(processes=2)])
-def test_a_stream_is_independent_of_workers(workers):
-    assert list(stream(Squares(), 3, 17, workers)) == [step**2 for step in range(3, 17)]
-
-
-@pytest.mark.parametrize("workers", [Workers(), Workers(processes=1)])
-def test_a_users_error_comes_out_of_a_worker_as_it_is(workers):
-    steps = stream(Squares(bad=2), 0, 9, workers)
+    steps = stream(make, 0, 9, threads)
     assert [next(steps), next(steps)] == [0, 1]
     with pytest.raises(UserError, match="step 2 is bad"):
         next(steps)
 
 
-def test_a_worker_can_be_left_before_its_end():
-    steps = stream(Squares(), 0, 10**6, Workers(threads=2))
+def test_a_stream_can_be_left_before_its_end():
+    steps = stream(lambda step: step, 0, 10**6, 2)
     assert next(steps) == 0
     steps.close()
-
-
-def test_workers_that_cannot_work_are_one_line():
-    with pytest.raises(UserError, match=r"config\.threads is 0: make it 1 or more"):
-        from_config(Workers, {"threads": 0})
-
-
-def test_worker_processes_end_with_a_trainer_that_is_killed():
-    trainer = subprocess.Popen(
-        [sys.executable, "-m", "tests.data.killed_trainer"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # multiprocessing reports leaked semaphores there.
-        text=True,
-        cwd=ROOT,
-    )
-    assert trainer.stdout is not None
-    workers = [int(number) for number in trainer.stdout.readline().split()]
-    assert len(set(workers)) == 2
-    handles = [os.pidfd_open(worker) for worker in workers]
-    trainer.kill()
-    trainer.wait()
-    for handle in handles:  # Readable once the process has ended.
-        assert select.select([handle], [], [], 60)[0]
-        os.close(handle)
 
 
 def test_the_split_is_by_name_and_never_moves():

@@ -171,7 +171,6 @@ def test_tasks_come_seed_by_seed_and_without_held_out_ones():
             "config.play.judge.kind is 'actor': .* name a judge, other than the policy itself",
         ),
         ({"max_staleness": 2}, "config.max_staleness is 2: online runs play one batch ahead at most"),
-        ({"least_episodes": 1}, "config.least_episodes is 1: make it 2 or more"),
         ({"max_masked": 2.0}, "config.max_masked is 2.0"),
         ({"corpus": "full"}, "config.corpus is 'full'"),
     ],

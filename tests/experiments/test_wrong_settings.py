@@ -12,23 +12,16 @@ OBJECTIVE = [
     ("temperature", "0", "more than 0 and at most 5"),
     ("temperature", "-1", "more than 0 and at most 5"),
     ("temperature", "1000", "more than 0 and at most 5"),
-    ("min_std", "-1", "at least 0 and at most 0.7"),
-    ("min_std", "2", "at least 0 and at most 0.7"),
-    ("competent_reward", "0", "more than 0 and at most 1"),
-    ("competent_reward", "1.5", "more than 0 and at most 1"),
     ("objective.clip_low", "-0.1", "at least 0 and less than 1"),
     ("objective.clip_low", "2", "at least 0 and less than 1"),
     ("objective.clip_high", "-0.1", "0 or more"),
-    ("objective.dual_clip", "1", "more than 1"),
     ("objective.kl_coef", "-1", "0 or more"),
     ("objective.salvage_weight", "-0.1", "0 or more"),
-    ("objective.importance_cap", "0", "1 or more"),
     ("max_salvage_groups", "-1", "0 or more"),
     ("max_response_tokens", "0", "1 or more"),
     ("num_samples", "1", "2 or more"),
     ("train_groups", "0", "1 or more"),
     ("endpoint.concurrency", "0", "1 or more"),
-    ("endpoint.retries", "-1", "0 or more"),
     ("endpoint.timeout_s", "0", "more than 0"),
     ("endpoint.max_gap", "0", "more than 0"),
 ]
@@ -44,9 +37,9 @@ SFT = [
     ("warmup_ratio", "1.5", "at least 0 and less than 1"),
     ("eval.share", "1", "at least 0 and less than 1"),
     ("batch_size", "0", "1 or more"),
-    ("eval.rows", "0", "1 or more"),
+    ("workers", "0", "1 or more"),
 ]
-RL_NUMBERS = ["temperature", "min_std", "objective.clip_high", "objective.kl_coef"]
+RL_NUMBERS = ["temperature", "objective.clip_high", "objective.kl_coef"]
 NUMBERS = ["learning_rate", "lora.alpha"]
 CASES = [
     *(("train_rl", key, value, f"make it {allowed}") for key, value, allowed in OBJECTIVE + BOTH),
@@ -95,9 +88,9 @@ UNKNOWN = [
     ("train_rl", "config.iterations", "many", "config.iterations is 'many': give a whole number"),
     (
         "train_rl",
-        "config.lora.targets",
+        "config.reward",
         "all",
-        "config.lora.targets is 'all': use one of all_linear, attention",
+        "config.reward is 'all': use one of polarized, binary, text",
     ),
     ("train_sft", "config.learning_rte", "1", "did you mean config.learning_rate?"),
     ("train_sft", "config.mesh", "2", "config.mesh"),

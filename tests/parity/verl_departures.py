@@ -27,8 +27,6 @@ from tests.parity.verl_cases import (
 )
 from tests.parity.verl_package import Graded, Verl
 
-GATES: dict[str, Any] = {"min_std": 0.10, "competent_reward": 0.55}
-
 
 class Departure(NamedTuple):
     """One departure.
@@ -140,7 +138,7 @@ def _salvage(verl: Verl, case: Case) -> Departure:
 
 
 def _gates(verl: Verl, rewards: np.ndarray) -> Departure:
-    theirs, ours = verl.advantages(rewards.copy()), gated_advantages(rewards, **GATES)
+    theirs, ours = verl.advantages(rewards.copy()), gated_advantages(rewards)
     std, best = rewards.std(1, ddof=1), rewards.max(1)
     accepted = (std >= 0.10) & (best >= 0.55)
     return Departure(
@@ -155,7 +153,7 @@ def _gates(verl: Verl, rewards: np.ndarray) -> Departure:
 
 def _unanimous(verl: Verl) -> Departure:
     rewards = np.full((1, 8), 0.7, np.float32)
-    theirs, ours = verl.advantages(rewards.copy()), gated_advantages(rewards, **GATES).advantages
+    theirs, ours = verl.advantages(rewards.copy()), gated_advantages(rewards).advantages
     return Departure(
         "Equal rewards give advantage 0",
         "in the rewards' float32 the mean of eight 0.7 is off by a rounding, which the formula divides by "

@@ -29,7 +29,7 @@ from tests.parity.verl_cases import (
     our_salvage,
     weights,
 )
-from tests.parity.verl_departures import GATES, Departure, departures
+from tests.parity.verl_departures import Departure, departures
 from tests.parity.verl_package import FOLDER, METRICS, Graded, Verl
 from tests.proofs.page import Check, publish, table
 
@@ -132,7 +132,7 @@ def compare_advantages(verl: Verl, dtype: Any) -> Iterator[Pair]:
         levels = rng.choice([0.0, 0.3, 0.7, 1.0], (groups, samples))
         for rewards in (levels, rng.uniform(0, 1, (groups, samples)), rng.normal(0, 5, (groups, samples))):
             # Without its gates: those are a departure.
-            gated = gated_advantages(rewards.astype(dtype), **GATES)
+            gated = gated_advantages(rewards.astype(dtype))
             theirs = verl.advantages(rewards.astype(dtype))
             claim = "`compute_grpo_outcome_advantage` | `gated_advantages`, accepted groups"
             kept = gated.accepted

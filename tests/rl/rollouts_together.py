@@ -59,7 +59,7 @@ def draw(folder: Path, url: str = "") -> dict[str, object]:
         return 0.1 * (len(response) % 10)
 
     Encoder.example = example
-    rollouts = Rollouts(generator, data, sampling, score, config.gates, config.seed)
+    rollouts = Rollouts(generator, data, sampling, score, config.competence_gate, config.seed)
     rollouts.load(model, 0)
     groups = rollouts.take(GROUPS)
     generator.unload()

@@ -47,17 +47,16 @@ drawn = [
     for own in tokens
 ]
 rewards = iter([0.0, 1.0, 0.3, 1.0, *[0.0] * 4])
-settings = {"min_std": 0.1, "competent_reward": 0.55}
 groups = [
-    make_group(prompt, one, [next(rewards) for _ in range(4)], settings)
+    make_group(prompt, one, [next(rewards) for _ in range(4)])
     for prompt, one in zip(prompts, drawn, strict=True)
 ]
-gates = gated_advantages(np.stack([group.rewards for group in groups]), **settings)
+gates = gated_advantages(np.stack([group.rewards for group in groups]))
 assert gates.accepted.tolist() == [group.accepted for group in groups] == [True, False]
 assert len(list(readable_groups(groups, lambda tokens: "", 1))) == 2
-rollout_metrics(groups, 0.55)
+rollout_metrics(groups)
 scored = [ScoredResponse(1.0, True, part, part) for part in groups[0].log_probs]
-log_prob_metrics(scored, 0.55)
+log_prob_metrics(scored)
 
 size = SampleSize('prompt', length=16, num_targets=4, patches=(8,))
 config = RlConfig(

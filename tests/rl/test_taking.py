@@ -13,7 +13,6 @@ from rmsweb_jax.decoding.requests import Request, Responses, Sampling
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Rollouts, make_group
 
-GATES: dict[str, Any] = {"min_std": 0.1, "competent_reward": 0.5}
 PROMPTS = 4
 
 
@@ -60,12 +59,12 @@ class Answering:
 
 def rollouts(generator: Answering, **changes: Any) -> Rollouts:
     data: Any = types.SimpleNamespace(train=tuple(range(PROMPTS)), prompt=prompt, decode=lambda tokens: "")
-    return Rollouts(generator, data, Sampling(2, 1), lambda text, target: 0.0, GATES, 0, **changes)
+    return Rollouts(generator, data, Sampling(2, 1), lambda text, target: 0.0, True, 0, **changes)
 
 
 def test_groups_of_policies_before_the_oldest_are_dropped():
     kept = [
-        make_group(prompt(place), responses(version), (0.0, 1.0), GATES, place)
+        make_group(prompt(place), responses(version), (0.0, 1.0), position=place)
         for place, version in enumerate((0, 1, 1, 2))
     ]
     own = rollouts(generator := Answering(), kept=kept)

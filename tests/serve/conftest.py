@@ -49,10 +49,8 @@ CONFIG = ServeSettings(
     prompt_tokens=128,
     max_new_tokens=12,
     chunks=(32, 64),
-    steps=4,
     adapters=2,
     adapter_rank=2,
-    allow_adapters=True,
 )
 MAX_PIXELS = 64 * 64
 

@@ -338,7 +338,7 @@ def test_bad_adapters_are_refused_in_one_line(url, verb, body, reason):
 
 
 def test_adapters_are_off_by_default(engine, processor):
-    app = make_app(engine, processor, CONFIG.model_copy(update={"allow_adapters": False}))
+    app = make_app(engine, processor, CONFIG.model_copy(update={"adapters": 0}))
     paths = {route.path for route in app.routes if isinstance(route, Route)}
     assert "/v1/chat/completions" in paths and not any("lora" in path for path in paths)
 

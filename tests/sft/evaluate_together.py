@@ -25,7 +25,7 @@ from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.training.mesh import any_process, make_mesh
 
-CONFIG = EvalConfig(share=0.5, every=1, replies=4, max_reply_tokens=6, rows=2, best="eval/action_accuracy")
+CONFIG = EvalConfig(share=0.5, every=1, replies=4, max_reply_tokens=6, best="eval/action_accuracy")
 
 
 def open_corpus(policy: Path, corpus: Path, mesh: Mesh) -> SftData:

@@ -12,7 +12,7 @@ from rmsweb_jax.training.config import LoRAConfig
 @pytest.mark.parametrize(("variant", "warmup_ratio"), [("8b", 0.03), ("32b", 0.1)])
 def test_paper_variants_hold_the_papers_values(variant, warmup_ratio):
     config = get_config(variant)
-    lora = {"rank": 64, "alpha": 128.0, "dropout": 0.05, "targets": "all_linear", "vision": False}
+    lora = {"rank": 64, "alpha": 128.0, "dropout": 0.05, "vision": False}
     assert config.lora.to_dict() == lora
     assert (config.trainable, config.dtype) == ("lora", "bfloat16")
     assert (config.max_length, config.max_pixels) == (12_000, 262_144)

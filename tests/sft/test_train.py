@@ -51,7 +51,7 @@ def compiled() -> dict[int, list[str]]:
 def whole(random_policy, corpus, tmp_path_factory, compiled) -> tuple[Path, dict]:
     """The folder and the report of an unbroken run."""
     folder, reports = tmp_path_factory.mktemp("whole"), []
-    config = make_config(random_policy, corpus)
+    config = settings(make_config(random_policy, corpus))
     with pytest.MonkeyPatch.context() as patch:
         compiled |= compiled_by_step(patch, lambda: reports.append(rmsweb_jax.train_sft(config, folder)))
     return folder, reports[0]
@@ -64,21 +64,19 @@ def make_config(random_policy: Path, corpus: Path) -> ConfigDict:
     config.max_length, config.max_pixels = 256, 4096
     config.batch_size, config.epochs = 4, 2
     config.row_tokens, config.row_multiple = 256, 128
-    config.eval = {
-        "share": 0.2,
-        "every": 3,
-        "replies": 2,
-        "max_reply_tokens": 8,
-        "rows": 2,
-        "best": "eval/loss",
-    }
+    config.eval = {"share": 0.2, "every": 3, "replies": 2, "best": "eval/loss"}
     config.checkpoint_every = 2
     config.trainable, config.lora.rank, config.lora.alpha = "lora", 2, 4.0
     return config
 
 
+def settings(config: ConfigDict) -> SftConfig:
+    typed = from_config(SftConfig, config)
+    return typed.model_copy(update={"eval": typed.eval.model_copy(update={"max_reply_tokens": 8})})
+
+
 def run(config: ConfigDict, workdir: Path) -> dict:
-    return train(from_config(SftConfig, config), workdir)
+    return train(settings(config), workdir)
 
 
 TIMING = ("time", "tokens_per_second", "step_seconds", "data_wait")
@@ -112,13 +110,13 @@ def test_nothing_is_compiled_after_the_first_step_and_evaluation(whole, compiled
 
 def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, whole, tmp_path, monkeypatch):
     folder, report = whole
-    assert rmsweb_jax.train_sft(config, str(folder)) == report
+    assert rmsweb_jax.train_sft(settings(config), str(folder)) == report
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         kill_after(patch, 5)  # Step 5 is done and lost: the checkpoint is of step 4.
         run(config, tmp_path / "killed")
     assert [row["step"] for row in read_metrics(tmp_path / "killed")] == [1, 2, 3, 4, 5]
     assert not (tmp_path / "killed" / "report.json").exists()
-    config.workers.threads = 2
+    config.workers = 2
     resumed = run(config, tmp_path / "killed")
 
     assert report["steps"] == 6  # 2 epochs of 12 samples in batches of 4

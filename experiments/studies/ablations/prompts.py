@@ -114,7 +114,12 @@ def sample(
     exact: dict[str, bool] = {}
     for data in sets:
         rollouts = Rollouts(
-            generator, data, settings.sampling, REWARDS[settings.reward], settings.gates, settings.seed
+            generator,
+            data,
+            settings.sampling,
+            REWARDS[settings.reward],
+            settings.competence_gate,
+            settings.seed,
         )
         with contextlib.closing(rollouts):
             rollouts.load(model, 0)

@@ -51,6 +51,8 @@ from rmsweb_jax.training.mesh import from_all_processes, is_first
 
 # Seconds that a process waits for its own responses before it hears of those of the others.
 _POLL_S = 0.1
+# Of a request, after a temporary failure.
+_RETRIES = 4
 _T = TypeVar("_T")
 
 
@@ -422,7 +424,7 @@ def _remedy(status: int) -> str:
     if status == 404:
         return (
             "check config.endpoint, and that the server lets adapters be loaded (vLLM: --enable-lora and "
-            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1; ours: --config.allow_adapters=True)"
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1; ours: --config.adapters)"
         )
     if status >= 500:
         return "check that the server is up, then run the same command again"
@@ -442,7 +444,7 @@ class _Worker:
 
         self._loop = asyncio.new_event_loop()
         self.client = openai.AsyncOpenAI(
-            base_url=config.root + "/v1", api_key=key, timeout=config.timeout_s, max_retries=config.retries
+            base_url=config.root + "/v1", api_key=key, timeout=config.timeout_s, max_retries=_RETRIES
         )
         self.gate = asyncio.Semaphore(config.concurrency)
         # A daemon thread, so that a run that ends with an error does not wait for it.

@@ -108,7 +108,7 @@ def sampler_gaps(root: Path, temperatures: Sequence[float] = TEMPERATURES) -> li
     found = []
     for temperature in temperatures:
         sampling = dataclasses.replace(config.sampling, temperature=temperature)
-        rollouts = Rollouts(generator, data, sampling, _no_reward, config.gates, config.seed)
+        rollouts = Rollouts(generator, data, sampling, _no_reward, config.competence_gate, config.seed)
         rollouts.load(model, 0)
         # The rejected half has the salvage anchor in its rows.
         groups = tuple(rollouts.take(PROMPTS))
