@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rmsweb_jax.settings import Settings, internal, required
+from rmsweb_jax.settings import Settings, required
 
 
 class ExportSettings(Settings):
@@ -31,4 +31,4 @@ class ExportSettings(Settings):
     license: str = ""
     results: str = ""
     temperature: float = Field(default=0.6, gt=0)
-    max_file_gb: float = internal(5.0, gt=0)
+    max_file_gb: float = Field(default=5.0, gt=0)

@@ -205,8 +205,8 @@ def main() -> str:
     }
     ended = [outcome for played in outcomes.values() for outcome in played]
     # A browser in which all calls of a kind fail may be none that can be used, which ends a run in one line.
-    told = sum(played[-1].startswith(f"none ({RUN_ENDS}: ") for played in outcomes.values())
-    dead = sum(outcome.startswith("none") for outcome in ended) - told
+    ended_runs = sum(played[-1].startswith(f"none ({RUN_ENDS}: ") for played in outcomes.values())
+    dead = sum(outcome.startswith("none") for outcome in ended) - ended_runs
     parts = [
         "## Pages that move, and errors in every call",
         table(
@@ -223,7 +223,7 @@ def main() -> str:
             for name, played in outcomes.items()
         ),
         f"{len(ended)} episodes with errors in {len(broken)} kinds of call: {dead} without an outcome, and"
-        f" {told} in which no call of a kind works and the run ends in one line.",
+        f" {ended_runs} in which no call of a kind works and the run ends in one line.",
     ]
     page = "\n\n".join(part for part in parts if part)
     print(page, flush=True)
