@@ -11,6 +11,7 @@ import importlib
 import json
 import logging
 import math
+import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,6 +156,19 @@ def _named(path: str | Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+@contextlib.contextmanager
+def _hidden(package: str) -> Iterator[None]:
+    """Has imports of a package fail, unless it is imported already."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # pyright: ignore[reportArgumentType]  # Documented: its import fails.
+    try:
+        yield
+    finally:
+        del sys.modules[package]
+
+
 class _Board:
     """The file of TensorBoard.
 
@@ -168,11 +182,11 @@ class _Board:
     _FLUSH_S = 60.0
 
     def __init__(self, folder: Path, first: int):
-        # Imported here: it imports torch where that is installed, which takes seconds.
-        from tensorboardX import summary
-        from tensorboardX.event_file_writer import EventsWriter
+        with _hidden("torch"):  # tensorboardX imports it where it is installed, which takes seconds.
+            from tensorboardX import summary
+            from tensorboardX.event_file_writer import EventsWriter
 
-        events: Any = importlib.import_module("tensorboardX.proto.event_pb2")
+            events: Any = importlib.import_module("tensorboardX.proto.event_pb2")
         self._summary, self._event = summary, events.Event
         folder.mkdir(parents=True, exist_ok=True)
         self._name, self._flushed = folder, time.monotonic()

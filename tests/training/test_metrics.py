@@ -1,4 +1,5 @@
 import json
+import sys
 
 import jax.numpy as jnp
 import pytest
@@ -35,6 +36,23 @@ def test_tensorboard_has_the_curves_and_the_replies(tmp_path):
     write(tmp_path, [1, 2])
     data = b"".join(path.read_bytes() for path in (tmp_path / "tensorboard").iterdir())
     assert b"loss" in data and b"eval/replies" in data and b"reply 2" in data
+
+
+def test_torch_is_not_imported(tmp_path, monkeypatch):
+    class Finder:
+        asked = False
+
+        def find_spec(self, name, path=None, target=None):
+            if name == "torch":
+                self.asked = True
+                raise ImportError
+
+    finder = Finder()
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("tensorboardX", "torch")]:
+        monkeypatch.delitem(sys.modules, name)
+    write(tmp_path, [1])
+    assert not finder.asked
 
 
 @pytest.mark.parametrize("name", [METRICS_FILE, REPLIES_FILE])
