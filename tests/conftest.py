@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,6 +41,26 @@ _LONG = (
     "experiments/test_export.py",
     "serve/test_app.py",
     "rl/test_rl_train.py",
+)
+
+# Files that compare with torch, which takes a process eight seconds to import: all of them go to one.
+_REFERENCES = frozenset(
+    f"tests/{name}"
+    for name in (
+        "decoding/test_draw.py",
+        "experiments/test_export.py",
+        "experiments/test_verify.py",
+        "qwen3_vl/test_checkpoint.py",
+        "qwen3_vl/test_images.py",
+        "qwen3_vl/test_parity.py",
+        "qwen3_vl/test_peft.py",
+        "qwen3_vl/test_peft_kinds.py",
+        "rl/test_advantages.py",
+        "rl/test_losses.py",
+        "sft/test_peft_parity.py",
+        "studies/tiny_base/test_tokenizer.py",
+        "training/test_optimizer.py",
+    )
 )
 
 # The same few examples in every run, on any machine and load; `make fuzz` draws new ones, and many.
@@ -81,6 +102,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def _cpu_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Gives a process whole files, and all of `_REFERENCES` to the same one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "references" if file in _REFERENCES else file
+
+    return Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

@@ -16,7 +16,6 @@ import ml_dtypes
 import numpy as np
 import optax
 from flax import nnx
-from transformers import AutoTokenizer
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.lineage import RL, SFT, TrainingRun
@@ -194,11 +193,17 @@ def write_generation(export: Path, folder: Path, temperature: float) -> None:
         "top_p": 1.0,
         "top_k": 0,
         "eos_token_id": processor.end_id,
-        "pad_token_id": AutoTokenizer.from_pretrained(export).pad_token_id,
+        "pad_token_id": _tokenizer(export).pad_token_id,
         # Vision tokens, and rows of the embedding that belong to no token.
         "suppress_tokens": list(processor.banned_ids),
     }
     _write_json(folder / _GENERATION, content)
+
+
+def _tokenizer(export: Path) -> Any:
+    from transformers import AutoTokenizer  # Takes longer to import than all other packages together.
+
+    return AutoTokenizer.from_pretrained(export)
 
 
 def write_sums(folder: Path) -> None:
@@ -228,7 +233,7 @@ def _checked_template(export: Path) -> str:
         "<|im_start|>system\nOne.<|im_end|>\n<|im_start|>user\nTwo.<|vision_start|><|image_pad|><|vision_end|>"
         "Three.<|im_end|>\n<|im_start|>assistant\n"
     )
-    tokenizer = AutoTokenizer.from_pretrained(export)
+    tokenizer = _tokenizer(export)
     template = tokenizer.chat_template
     if not template and (export / _OLD_TEMPLATE).exists():
         template = json.loads((export / _OLD_TEMPLATE).read_bytes())["chat_template"]

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-import transformers
 
 from rmsweb_jax.decoding.draw import BANNED, Restrictions, first_true, restrict, sample_tokens
+from tests.references import torch, transformers
 
 
 def test_sampling_follows_the_distribution():

@@ -1,5 +1,7 @@
 """Releases as others load them: transformers and PEFT answer as our own sampler does, image included."""
 
+from __future__ import annotations
+
 import hashlib
 import io
 import json
@@ -10,20 +12,10 @@ from typing import TypeVar
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from flax import nnx
 from huggingface_hub import ModelCard
 from ml_collections import ConfigDict
-from peft import PeftModel
 from PIL import Image
-from transformers import (
-    AutoImageProcessor,
-    AutoModelForImageTextToText,
-    AutoProcessor,
-    AutoTokenizer,
-    GenerationConfig,
-    Qwen3VLForConditionalGeneration,
-)
 
 from configs import rl as rl_config
 from configs import sft as sft_config
@@ -52,6 +44,7 @@ from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.workdir import check_config
 from tests.decoding.drawing import draw
 from tests.policies import REPLY, random_messages, write_corpus
+from tests.references import peft, torch, transformers
 from tests.report.evaluated import make_results, write_evaluation
 from tests.sft.test_peft_parity import save_model_folder
 
@@ -213,8 +206,8 @@ def their_replies(model: torch.nn.Module, folder: Path, first: int = 0) -> list[
     Args:
       first: number of the first screenshot of each prompt.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    cutter = AutoImageProcessor.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    cutter = transformers.AutoImageProcessor.from_pretrained(folder)
     template = (folder / "chat_template.jinja").read_text()
     replies = []
     for text, pictures in PROMPTS:
@@ -254,8 +247,8 @@ def ours(sft_run, tmp_path_factory) -> list[list[int]]:
 
 def test_merged_weights_load_in_transformers_and_give_the_same_greedy_replies(merged, ours):
     assert len(list(merged.glob("model-*-of-*.safetensors"))) > 2
-    model = AutoModelForImageTextToText.from_pretrained(merged, dtype=torch.float32).eval()
-    assert isinstance(model, Qwen3VLForConditionalGeneration)
+    model = transformers.AutoModelForImageTextToText.from_pretrained(merged, dtype=torch.float32).eval()
+    assert isinstance(model, transformers.Qwen3VLForConditionalGeneration)
     assert their_replies(model, merged) == ours
     others = their_replies(model, merged, first=7)
     assert [mine == other for mine, other in zip(ours, others, strict=True)] == [False, False, True]
@@ -265,10 +258,10 @@ def test_adapters_load_in_peft_and_give_the_same_greedy_replies(sft_run, ours, t
     folder = release(sft_run, tmp_path, "adapter")
     assert not (folder / "config.json").exists()
     base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
-    model = AutoModelForImageTextToText.from_pretrained(base, dtype=torch.float32)
+    model = transformers.AutoModelForImageTextToText.from_pretrained(base, dtype=torch.float32)
     before = their_replies(model.eval(), folder)
-    policy = PeftModel.from_pretrained(model, folder).eval()
-    policy.generation_config = GenerationConfig.from_pretrained(folder)
+    policy = peft.PeftModel.from_pretrained(model, folder).eval()
+    policy.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     assert their_replies(policy, folder) == ours
     assert before != ours
 
@@ -278,16 +271,16 @@ def test_adapters_of_rl_belong_on_the_merged_sft_policy(rl_run, sft_run, tmp_pat
     settings = json.loads((folder / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str(sft_run / "export")
     assert settings["target_modules"] == ["k_proj", "o_proj", "q_proj", "v_proj"]
-    model = AutoModelForImageTextToText.from_pretrained(sft_run / "export", dtype=torch.float32)
-    policy = PeftModel.from_pretrained(model, folder).eval()
-    policy.generation_config = GenerationConfig.from_pretrained(folder)
+    model = transformers.AutoModelForImageTextToText.from_pretrained(sft_run / "export", dtype=torch.float32)
+    policy = peft.PeftModel.from_pretrained(model, folder).eval()
+    policy.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     expected = our_replies(rl_run / "export", ImageStore(tmp_path_factory.mktemp("images")))
     assert their_replies(policy, folder) == expected
 
 
 def test_the_whole_processor_loads_where_videos_can_be_read(merged):
     pytest.importorskip("torchvision", reason="transformers reads videos with it")
-    processor = AutoProcessor.from_pretrained(merged)
+    processor = transformers.AutoProcessor.from_pretrained(merged)
     assert processor.image_processor.size["longest_edge"] == MAX_PIXELS
     assert processor.chat_template == (merged / "chat_template.jinja").read_text()
 

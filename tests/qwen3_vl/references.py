@@ -1,12 +1,11 @@
 """The independent reference: transformers' Qwen3-VL in torch, on random tiny configurations."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from transformers import Qwen3VLConfig as HFConfig
-from transformers import Qwen3VLForConditionalGeneration
 
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
 from rmsweb_jax.qwen3_vl.inputs import (
@@ -17,12 +16,10 @@ from rmsweb_jax.qwen3_vl.inputs import (
     mrope_positions,
     vision_inputs,
 )
+from tests.references import torch, transformers
 
 IMAGE_TOKEN = 90
 CONTROL = (IMAGE_TOKEN, 91, 92, 93)
-
-# Threads cost more than they give on matrices of this size.
-torch.set_num_threads(1)
 
 # The images of a batch fill eight places of `WINDOW` patches at most.
 WINDOW, BUCKET = 64, 512
@@ -72,10 +69,10 @@ def random_config(seed: int) -> Qwen3VLConfig:
     )
 
 
-def reference_model(config: Qwen3VLConfig, seed: int) -> Qwen3VLForConditionalGeneration:
+def reference_model(config: Qwen3VLConfig, seed: int) -> transformers.Qwen3VLForConditionalGeneration:
     """transformers' model with every parameter random, norms and biases too."""
     torch.manual_seed(seed)
-    model = Qwen3VLForConditionalGeneration(HFConfig(**config.to_hf())).eval()
+    model = transformers.Qwen3VLForConditionalGeneration(transformers.Qwen3VLConfig(**config.to_hf())).eval()
     with torch.no_grad():
         for name, value in model.named_parameters():
             if "norm" in name and name.endswith("weight"):
@@ -170,7 +167,9 @@ class ReferenceOutputs(NamedTuple):
     logits: np.ndarray
 
 
-def reference_outputs(model: Qwen3VLForConditionalGeneration, segment: Segment) -> ReferenceOutputs:
+def reference_outputs(
+    model: transformers.Qwen3VLForConditionalGeneration, segment: Segment
+) -> ReferenceOutputs:
     """Runs one segment, recording what the vision tower and each decoder layer return."""
     vision: list[np.ndarray] = []
     layers: list[np.ndarray] = []

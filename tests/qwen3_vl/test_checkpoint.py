@@ -6,11 +6,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from flax import nnx
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from transformers import Qwen3VLForConditionalGeneration
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
@@ -18,6 +16,7 @@ from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.tensor_files import INDEX_FILE, SINGLE_FILE, write_file
 from tests.qwen3_vl.conftest import BASE, reference_model, variants
 from tests.qwen3_vl.random_models import random_model
+from tests.references import torch, transformers
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,9 @@ def test_round_trip_through_transformers_is_bitwise(tmp_path, name, dtype):
     reference.save_pretrained(tmp_path / "theirs")
     model = load_model(tmp_path / "theirs", getattr(jnp, dtype))
     save_model(model, tmp_path / "ours", getattr(jnp, dtype))
-    again = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "ours", dtype=getattr(torch, dtype))
+    again = transformers.Qwen3VLForConditionalGeneration.from_pretrained(
+        tmp_path / "ours", dtype=getattr(torch, dtype)
+    )
     expected = reference.state_dict()
     assert again.state_dict().keys() == expected.keys()
     for key, value in again.state_dict().items():
@@ -68,7 +69,9 @@ def test_shards_load_in_transformers_and_back(tmp_path, name):
     assert len(names) > 5 and INDEX_FILE in names and SINGLE_FILE not in names
     for path in (tmp_path / "ours").glob("*.safetensors"):
         assert len(load_file(path)) == 1 or path.stat().st_size < 40_000
-    again = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "ours", dtype=torch.bfloat16)
+    again = transformers.Qwen3VLForConditionalGeneration.from_pretrained(
+        tmp_path / "ours", dtype=torch.bfloat16
+    )
     expected = reference.state_dict()
     assert again.state_dict().keys() == expected.keys()
     for key, value in again.state_dict().items():

@@ -1,5 +1,7 @@
 """Images of any mode are resized as in the reference; invalid ones are refused in one line."""
 
+from __future__ import annotations
+
 import io
 import json
 import struct
@@ -10,16 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
-    Qwen2VLImageProcessorPil,
-    smart_resize,
-)
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.folder import write_processor
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor, image_patches, open_image, target_size, upright_size
 from tests.qwen3_vl.conftest import BASE
+from tests.references import transformers
 
 CAP = 262_144
 
@@ -69,14 +68,15 @@ def test_sizes_are_multiples_within_the_cap(width, height, max_pixels):
 def test_sizes_are_transformers_own(width, height):
     # Beyond this aspect a side is one token, and the reference then exceeds the cap.
     if max(width, height) <= 200 * min(width, height):
-        expected = smart_resize(height, width, factor=32, min_pixels=32**2, max_pixels=CAP)[::-1]
+        reference = transformers.models.qwen2_vl.image_processing_pil_qwen2_vl
+        expected = reference.smart_resize(height, width, factor=32, min_pixels=32**2, max_pixels=CAP)[::-1]
         assert target_size(width, height, CAP) == expected or expected[0] * expected[1] > CAP
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (333, 500), (96, 64), (40, 500), (700, 90)])
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "1"])
 def test_patches_match_transformers(size, mode):
-    reference = Qwen2VLImageProcessorPil(
+    reference = transformers.Qwen2VLImageProcessorPil(
         patch_size=BASE.vision.patch_size,
         image_mean=[0.5] * 3,
         image_std=[0.5] * 3,
@@ -182,13 +182,13 @@ def test_an_aspect_of_200_works():
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory) -> tuple[Processor, Qwen2VLImageProcessorPil]:
+def exported(tmp_path_factory) -> tuple[Processor, transformers.Qwen2VLImageProcessorPil]:
     """The packaged model's processor, and transformers' by the files that the export writes for it."""
     folder = tmp_path_factory.mktemp("exported")
     write_processor(resolve_model("tiny_base"), folder, CAP)
     settings = json.loads((folder / "preprocessor_config.json").read_bytes())
     del settings["image_processor_type"], settings["processor_class"]
-    return Processor.from_pretrained("tiny_base", CAP), Qwen2VLImageProcessorPil(**settings)
+    return Processor.from_pretrained("tiny_base", CAP), transformers.Qwen2VLImageProcessorPil(**settings)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The model against transformers' Qwen3-VL in float32: outputs of every part, gradients, greedy decoding."""
 
+from __future__ import annotations
+
 import functools
 import re
 from typing import Any, NamedTuple
@@ -8,10 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from flax import nnx
-from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
-from transformers import Qwen3VLForConditionalGeneration
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Sampling
@@ -39,6 +38,7 @@ from tests.qwen3_vl.references import (
     torch_inputs,
 )
 from tests.qwen3_vl.rows import predecessors, token_log_probs
+from tests.references import peft, torch, transformers
 
 SEEDS = range(8)
 # Tied and untied embeddings, packed and padded rows, DeepStack layers alone and loops over layers.
@@ -54,7 +54,7 @@ class Case(NamedTuple):
 
     seed: int
     config: Qwen3VLConfig
-    reference: Qwen3VLForConditionalGeneration
+    reference: transformers.Qwen3VLForConditionalGeneration
     model: Qwen3VL
     segments: list[Segment]
     inputs: ModelInputs
@@ -155,14 +155,14 @@ def loss_gradient(model: Qwen3VL, inputs: ModelInputs) -> tuple[jax.Array, Any]:
 
 
 def reference_loss_gradient(
-    reference: Qwen3VLForConditionalGeneration,
+    reference: transformers.Qwen3VLForConditionalGeneration,
     segments: list[Segment],
     config: LoRAConfig,
     tensors: dict[str, np.ndarray],
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The same of torch `peft`, with the adapters in `tensors`, a segment at a time."""
-    policy = get_peft_model(reference, LoraConfig(**peft_config(config)))  # pyright: ignore
-    missing = set_peft_model_state_dict(
+    policy = peft.get_peft_model(reference, peft.LoraConfig(**peft_config(config)))  # pyright: ignore
+    missing = peft.set_peft_model_state_dict(
         policy, {name: torch.tensor(value) for name, value in tensors.items()}
     )
     assert not missing.unexpected_keys

@@ -1,5 +1,7 @@
 """Adapters against torch `peft` on transformers' model, out and in again."""
 
+from __future__ import annotations
+
 import copy
 import json
 
@@ -7,11 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from flax import nnx
-from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.numpy import load_file, save_file
-from transformers import Qwen3VLForConditionalGeneration
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
@@ -21,6 +20,7 @@ from rmsweb_jax.training.config import LoRAConfig
 from tests.qwen3_vl.conftest import BASE
 from tests.qwen3_vl.references import lay_out, random_segment, reference_model, torch_inputs
 from tests.qwen3_vl.rows import logits
+from tests.references import peft, torch, transformers
 
 SEGMENT = random_segment(2, BASE, np.random.default_rng(0))
 INPUTS, (PLACE,) = lay_out([[(0, SEGMENT)]], 48, BASE)
@@ -71,7 +71,7 @@ def test_adapters_leave_for_peft_and_come_back(base, base_folder, reference, tmp
     model = with_random_adapters(base, config)
     ours = np.asarray(logits(model, INPUTS))[PLACE.row, PLACE.columns]
     save_adapters(model, config, tmp_path / "adapters", str(base_folder))
-    policy = PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path / "adapters")
+    policy = peft.PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path / "adapters")
     theirs = reference_logits(policy)
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
     assert np.abs(theirs - reference_logits(reference)).max() > 0.1
@@ -84,7 +84,9 @@ def test_adapters_leave_for_peft_and_come_back(base, base_folder, reference, tmp
 
     merge_lora(model)
     save_model(model, tmp_path / "merged", max_file_bytes=60_000)
-    merged = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "merged", dtype=torch.float32)
+    merged = transformers.Qwen3VLForConditionalGeneration.from_pretrained(
+        tmp_path / "merged", dtype=torch.float32
+    )
     np.testing.assert_allclose(reference_logits(merged), theirs, atol=1e-4)
 
 
@@ -92,8 +94,8 @@ def test_adapters_that_peft_made_are_read(base, reference, tmp_path):
     """Another target set than ours, q, k and v with an A of their own."""
     torch.manual_seed(0)
     targets = r".*language_model\.layers\.\d+\.(self_attn\.(q|k|v|o)_proj)|.*visual\.blocks\.\d+\.attn\.qkv"
-    settings = LoraConfig(r=3, lora_alpha=5, target_modules=targets, init_lora_weights=False)
-    policy = get_peft_model(copy.deepcopy(reference), settings)
+    settings = peft.LoraConfig(r=3, lora_alpha=5, target_modules=targets, init_lora_weights=False)
+    policy = peft.get_peft_model(copy.deepcopy(reference), settings)
     policy.save_pretrained(tmp_path)
     model = nnx.clone(base)
     load_adapters(model, tmp_path)

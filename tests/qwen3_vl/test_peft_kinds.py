@@ -3,19 +3,13 @@
 import copy
 import dataclasses
 import json
-from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import peft
 import pytest
-import torch
 from flax import nnx
-from peft import LoraConfig, PeftModel, get_peft_model
-from peft.tuners.lora.config import CordaConfig
-from peft.tuners.lora.corda import preprocess_corda
-from safetensors.torch import load_file, save_file
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
@@ -24,6 +18,7 @@ from rmsweb_jax.qwen3_vl.peft import CONFIG_FILE, EMPTY, NEUTRAL, PLAIN, WEIGHTS
 from tests.qwen3_vl.conftest import BASE
 from tests.qwen3_vl.references import lay_out, random_segment, reference_model, torch_inputs
 from tests.qwen3_vl.rows import logits
+from tests.references import peft, torch
 
 SEGMENT = random_segment(2, BASE, np.random.default_rng(0))
 INPUTS, (PLACE,) = lay_out([[(0, SEGMENT)]], 48, BASE)
@@ -36,29 +31,35 @@ class AdapterCase(NamedTuple):
     """An adapter that PEFT makes.
 
     Attributes:
-      config: class of its settings.
+      config: name of the class of its settings.
       settings: those that differ from PEFT's defaults.
       refused: what the one line says; None if the logits are PEFT's.
     """
 
-    config: Callable[..., Any]
+    config: str
     settings: dict[str, Any]
     refused: str | None = None
 
+    def made(self) -> Any:
+        """Its settings; those that are (class, settings of it) are made, too."""
+        parts = {
+            key: attrgetter(value[0])(peft)(**value[1]) if isinstance(value, tuple) else value
+            for key, value in self.settings.items()
+        }
+        return attrgetter(self.config)(peft)(**parts)
+
 
 def lora(refused: str | None = None, **settings: Any) -> AdapterCase:
-    return AdapterCase(LoraConfig, {"r": 4, "lora_alpha": 6, "target_modules": QV, **settings}, refused)
+    return AdapterCase("LoraConfig", {"r": 4, "lora_alpha": 6, "target_modules": QV, **settings}, refused)
 
 
 def other(name: str, **settings: Any) -> AdapterCase:
-    return AdapterCase(
-        getattr(peft, name), {"target_modules": QV, **settings}, "peft_type is '[A-Z_0-9]+'; only plain"
-    )
+    return AdapterCase(name, {"target_modules": QV, **settings}, "peft_type is '[A-Z_0-9]+'; only plain")
 
 
 def prompt(name: str, **settings: Any) -> AdapterCase:
     settings = {"num_virtual_tokens": 3, "task_type": "CAUSAL_LM", **settings}
-    return AdapterCase(getattr(peft, name), settings, "peft_type is '[A-Z_]+'; only plain")
+    return AdapterCase(name, settings, "peft_type is '[A-Z_]+'; only plain")
 
 
 KINDS: dict[str, AdapterCase] = {
@@ -70,7 +71,7 @@ KINDS: dict[str, AdapterCase] = {
     "gaussian": lora(init_lora_weights="gaussian"),
     "orthogonal": lora(init_lora_weights="orthogonal"),
     "mica": lora(init_lora_weights="mica"),
-    "eva": lora(init_lora_weights="eva", eva_config=peft.EvaConfig(rho=1.0)),
+    "eva": lora(init_lora_weights="eva", eva_config=("EvaConfig", {"rho": 1.0})),
     "rank-stabilized": lora(use_rslora=True),
     "rank-stabilized with another rank": lora(use_rslora=True, r=9),
     "target regex": lora(target_modules=DECODER),
@@ -98,12 +99,12 @@ KINDS: dict[str, AdapterCase] = {
     "corda": lora(
         "init_lora_weights is 'corda'; it changes the base|corda_config is",
         init_lora_weights="corda",
-        corda_config=CordaConfig(),
+        corda_config=("tuners.lora.config.CordaConfig", {}),
     ),
     "lora-ga": lora(
         "init_lora_weights is 'lora_ga'|lora_ga_config is",
         init_lora_weights="lora_ga",
-        lora_ga_config=peft.LoraGAConfig(),
+        lora_ga_config=("LoraGAConfig", {}),
     ),
     # Variants of LoRA.
     "dora": lora("use_dora is True; only plain", use_dora=True),
@@ -121,12 +122,12 @@ KINDS: dict[str, AdapterCase] = {
     "activated lora": lora(
         r"alora_invocation_tokens is \[5, 6\]; only", alora_invocation_tokens=[5, 6], task_type="CAUSAL_LM"
     ),
-    "kasa": lora("kasa_config is {", kasa_config=peft.KasaConfig()),
-    "velora": lora("velora_config is {", velora_config=peft.VeloraConfig(num_groups=4)),
-    "monteclora": lora("monteclora_config is {", monteclora_config=peft.MontecloraConfig()),
+    "kasa": lora("kasa_config is {", kasa_config=("KasaConfig", {})),
+    "velora": lora("velora_config is {", velora_config=("VeloraConfig", {"num_groups": 4})),
+    "monteclora": lora("monteclora_config is {", monteclora_config=("MontecloraConfig", {})),
     "block-diagonal": lora(
         "use_bdlora is {",
-        use_bdlora=peft.BdLoraConfig(target_modules_bd_a=["q_proj"], nblocks=2, match_strict=False),
+        use_bdlora=("BdLoraConfig", {"target_modules_bd_a": ["q_proj"], "nblocks": 2, "match_strict": False}),
     ),
     # Other methods than LoRA.
     "adalora": other("AdaLoraConfig", total_step=10),
@@ -163,7 +164,7 @@ KINDS: dict[str, AdapterCase] = {
     "vblora": other("VBLoRAConfig", vector_length=8, num_vectors=16, topk=1),
     "vera": other("VeraConfig", r=4),
     "waveft": other("WaveFTConfig", n_frequency=10),
-    "x-lora": AdapterCase(peft.XLoraConfig, {}, "peft_type is .XLORA.; only plain"),
+    "x-lora": AdapterCase("XLoraConfig", {}, "peft_type is .XLORA.; only plain"),
     "cartridge": prompt("CartridgeConfig"),
     "context-aware prompt tuning": prompt("CPTConfig"),
     "multitask prompt tuning": prompt("MultitaskPromptTuningConfig"),
@@ -201,10 +202,12 @@ def reference_logits(model: Any) -> np.ndarray:
 def save(kind: AdapterCase, reference: Any, folder: Path) -> None:
     """Makes the adapter with PEFT, trains it a step in a random direction, and saves it."""
     torch.manual_seed(0)
-    model, config = copy.deepcopy(reference), kind.config(**kind.settings)
+    model, config = copy.deepcopy(reference), kind.made()
     if kind.settings.get("init_lora_weights") == "corda":
+        from peft.tuners.lora.corda import preprocess_corda
+
         preprocess_corda(model, config, run_model=lambda: reference_logits(model))
-    policy = get_peft_model(model, config)
+    policy = peft.get_peft_model(model, config)
     for parameter in policy.parameters():
         if parameter.requires_grad:
             parameter.data += 0.1 * torch.randn_like(parameter)
@@ -234,13 +237,13 @@ def test_logits_are_pefts_or_one_line_says_why(base, reference, tmp_path, name):
         assert_refused(base, tmp_path, kind.refused)
         return
     # PEFT reads what it wrote as well, since the trained model may differ from what its folder holds.
-    expected = reference_logits(PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path))
+    expected = reference_logits(peft.PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path))
     np.testing.assert_allclose(our_logits(base, tmp_path), expected, atol=1e-4)
     assert np.abs(expected - reference_logits(reference)).max() > 0.01
 
 
 def test_the_kinds_are_of_every_method_of_pefts():
-    made = {str(kind.config(**kind.settings).peft_type.value) for kind in KINDS.values()}
+    made = {str(kind.made().peft_type.value) for kind in KINDS.values()}
     assert made | NOT_MADE == {method.value for method in peft.PeftType} and not made & NOT_MADE
     refused = sum(kind.refused is not None for kind in KINDS.values())
     print(f"{len(KINDS)} kinds of {len(made)} methods: {len(KINDS) - refused} equal, {refused} one line each")
@@ -251,7 +254,7 @@ def test_the_kinds_are_of_every_method_of_pefts():
 def test_adapters_whose_base_is_restored_are_read(base, reference, tmp_path, name):
     """What the refusal of these asks for."""
     torch.manual_seed(0)
-    policy = get_peft_model(copy.deepcopy(reference), LoraConfig(**KINDS[name].settings))
+    policy = peft.get_peft_model(copy.deepcopy(reference), KINDS[name].made())
     policy.peft_config["default"].init_lora_weights = True
     policy.save_pretrained(tmp_path / "initial")
     policy.peft_config["default"].init_lora_weights = name
@@ -265,19 +268,22 @@ def test_adapters_whose_base_is_restored_are_read(base, reference, tmp_path, nam
     np.testing.assert_allclose(our_logits(base, tmp_path / "trained"), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_adapters_stored_in_half_precision_are_read(base, reference, tmp_path, dtype):
     save(KINDS["lora"], reference, tmp_path)
-    tensors = {name: value.to(dtype) for name, value in load_file(tmp_path / WEIGHTS_FILE).items()}
+    from safetensors.torch import load_file, save_file
+
+    half = getattr(torch, dtype)
+    tensors = {name: value.to(half) for name, value in load_file(tmp_path / WEIGHTS_FILE).items()}
     save_file(tensors, tmp_path / WEIGHTS_FILE)
-    policy = PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path)
+    policy = peft.PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path)
     np.testing.assert_allclose(our_logits(base, tmp_path), reference_logits(policy), atol=1e-4)
 
 
 def test_every_field_of_pefts_is_known_with_its_default():
     defaults = {
         field.name: field.default if field.default is not dataclasses.MISSING else field.default_factory()
-        for field in dataclasses.fields(LoraConfig)
+        for field in dataclasses.fields(peft.LoraConfig)
     }
     assert not NEUTRAL & EMPTY and not (NEUTRAL | EMPTY) & PLAIN.keys()
     assert NEUTRAL | EMPTY | PLAIN.keys() == defaults.keys()

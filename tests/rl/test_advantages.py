@@ -2,11 +2,11 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmsweb_jax.rl.losses import gated_advantages
+from tests.references import torch
 
 LEVELS = (0.0, 0.3, 0.7, 1.0)
 

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.losses import TokenBatch, low_var_kl, policy_loss, salvage_ds_objective, token_weights
+from tests.references import torch
 
 PAPER = Objective()
 CLIPS = {"clip_low": 0.2, "clip_high": 0.32, "dual_clip": 3.0}

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from flax import nnx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -31,6 +30,7 @@ from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 from tests.qwen3_vl.random_models import random_model
+from tests.references import transformers
 from tests.tiny import TINY
 
 CONTROL = (
@@ -87,7 +87,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in CONTROL])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
     tokenizer.save_pretrained(folder)
     config = model_config(tokenizer.get_vocab())
     save_model(random_model(config, embedding_std=0.3), folder)

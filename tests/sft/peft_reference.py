@@ -13,17 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from peft import PeftModel
 from safetensors.numpy import load_file
-from transformers import (
-    PreTrainedTokenizerBase,
-    Qwen3VLForConditionalGeneration,
-    get_cosine_schedule_with_warmup,
-)
 
 from rmsweb_jax.qwen3_vl.inputs import Grid
 from rmsweb_jax.records.schema import ImagePart, SftSample
+from tests.references import peft, torch, transformers
 
 IGNORED = -100
 
@@ -70,7 +64,7 @@ def chat_text(sample: SftSample, grids: Sequence[Grid]) -> str:
 
 
 def torch_sample(
-    sample: SftSample, screenshots: Screenshots, tokenizer: PreTrainedTokenizerBase
+    sample: SftSample, screenshots: Screenshots, tokenizer: transformers.PreTrainedTokenizerBase
 ) -> dict[str, torch.Tensor]:
     """Inputs of the model; labels are the reply, its `<|im_end|>` and the newline."""
     prompt = tokenizer(chat_text(sample, screenshots.grids), add_special_tokens=False)["input_ids"]
@@ -97,14 +91,14 @@ def train_reference(
     Returns:
       The curves, and the trained adapters by PEFT's names.
     """
-    base = Qwen3VLForConditionalGeneration.from_pretrained(model, dtype=torch.float32)
-    policy = PeftModel.from_pretrained(base, adapters, is_trainable=True).train()
+    base = transformers.Qwen3VLForConditionalGeneration.from_pretrained(model, dtype=torch.float32)
+    policy = peft.PeftModel.from_pretrained(base, adapters, is_trainable=True).train()
     trained = [value for value in policy.parameters() if value.requires_grad]
     optimizer = torch.optim.AdamW(
         trained, settings.learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=settings.weight_decay
     )
     warmup = math.ceil(settings.warmup_ratio * settings.steps)
-    schedule = get_cosine_schedule_with_warmup(optimizer, warmup, settings.steps)
+    schedule = transformers.get_cosine_schedule_with_warmup(optimizer, warmup, settings.steps)
     curves = Curves([], [])
     for batch in batches:
         loss = 0.0

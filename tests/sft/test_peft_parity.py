@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from flax import nnx
 from PIL import Image
-from transformers import AutoTokenizer
 
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import SftData, open_sft_data
@@ -29,6 +28,7 @@ from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
 from tests.qwen3_vl.references import reference_model
+from tests.references import transformers
 from tests.sft.peft_reference import (
     Curves,
     Screenshots,
@@ -128,7 +128,7 @@ def train_ours(model: Qwen3VL, data: SftData) -> Run:
 
 
 def train_theirs(folder: Path, adapters: Path, data: SftData, images: ImageStore) -> Run:
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     encoder = Encoder.load(folder, images, MAX_PIXELS)
     samples = {}
     for number in range(len(data.source)):

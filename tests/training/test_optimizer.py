@@ -6,17 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import torch
-from transformers import get_cosine_schedule_with_warmup
 
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
+from tests.references import torch, transformers
 
 
 @pytest.mark.parametrize(("total", "ratio"), [(100, 0.03), (37, 0.1), (5, 0.0), (1, 0.1)])
 def test_schedule_equals_the_reference(total, ratio):
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=1e-4)
-    reference = get_cosine_schedule_with_warmup(optimizer, math.ceil(ratio * total), total)
+    reference = transformers.get_cosine_schedule_with_warmup(optimizer, math.ceil(ratio * total), total)
     expected = []
     for _ in range(total):
         expected.append(reference.get_last_lr()[0])

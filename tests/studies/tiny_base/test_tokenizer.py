@@ -6,7 +6,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
 
 from experiments.studies.tiny_base.corpus.words import tokenizer_texts
 from experiments.studies.tiny_base.tokenizer import (
@@ -15,6 +14,7 @@ from experiments.studies.tiny_base.tokenizer import (
     save_tokenizer,
     structure_tokens,
 )
+from tests.references import transformers
 
 VOCAB_SIZE = 1024
 STATE = "[7]<button id=go />\n\tOk\n*[12]<input id=user placeholder=Name />\n<page_info>0.0 pages above, "
@@ -87,7 +87,7 @@ def test_replies_are_short(tokenizer):
 
 def test_saved_files_are_read_by_transformers(tokenizer, tmp_path):
     save_tokenizer(tokenizer, tmp_path, 512)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
     text = STATE + REPLY + "<|im_end|>"
     ours = tokenizer.encode(text, add_special_tokens=False).ids
     assert loaded(text, add_special_tokens=False, split_special_tokens=True)["input_ids"] == ours
