@@ -29,8 +29,15 @@ from rmsweb_jax.settings import variant_config
 
 # What an agent sees and may do is what it was trained on.
 _DEMO = {"pages": PAGES, "seeds": 10, "actor": DEMO_POLICY, **DEMO_EPISODES}
-# A policy that learned so little solves nothing in more steps, nor shows more on all pages.
-_SMOKE = {**SMOKE_EPISODES, "pages": SMOKE_PAGES[::6], "seeds": 1, "limits": {"max_steps": 2}}
+# A policy that learned so little solves nothing in more steps, nor shows more on all pages. A worker takes
+# longer to begin than to play these.
+_SMOKE = {
+    **SMOKE_EPISODES,
+    "pages": SMOKE_PAGES[::6],
+    "seeds": 1,
+    "limits": {"max_steps": 2},
+    "fleet": {"workers": 1},
+}
 
 # RMSWeb, appendix: one GPT-4o judges all benchmarks, each by its own method.
 _JUDGED = {
