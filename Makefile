@@ -1,4 +1,4 @@
-# `make demo` runs the whole recipe on embedded defaults; `make test` checks and tests everything.
+# `make demo` runs the whole recipe on embedded defaults; `make lint test` checks and tests everything.
 # Both set up what they need (a virtual environment, pinned packages, Chromium) and skip what is there.
 
 PYTHON ?= python3
@@ -25,7 +25,8 @@ online: demo
 # order of tests/conftest.py: the longest first. Packages and Chromium are installed side by side.
 test:
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.dev chromium
-	$(call typed,-n 4 --dist loadfile --no-loadscope-reorder)
+	$(compiled)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # The tests that `make test` leaves out: twenty minutes on two cores.
 slow: $(VENV)/.dev chromium
@@ -34,15 +35,15 @@ slow: $(VENV)/.dev chromium
 # Lint, types and the tests that need neither browser nor compiler: a minute and a half on two cores.
 FAST := actions corpus importers judges records tasks traces test_house.py test_settings.py
 check: $(VENV)/.dev
-	$(call typed,-n 2 $(addprefix tests/,$(FAST)))
+	@$(BIN)/ruff check .
+	$(compiled)
+	@$(BIN)/pyright --pythonpath $(BIN)/python & types=$$!; \
+	  $(BIN)/python -m pytest -n 2 $(addprefix tests/,$(FAST)); tests=$$?; wait $$types && exit $$tests
 
-# Lint, then types next to tests. Arguments: those of pytest. The first time, one process compiles the modules:
-# each of the tests' processes would compile all of them, since they import the same ones at the same time.
-define typed
-@$(BIN)/ruff check .
-@$(BIN)/pyright --pythonpath $(BIN)/python & types=$$!; \
-  test $(VENV)/.compiled -nt $(VENV)/.dev || { $(BIN)/python -m pytest --collect-only -qq; touch $(VENV)/.compiled; } >/dev/null 2>&1; \
-  $(BIN)/python -m pytest $(1); tests=$$?; wait $$types && exit $$tests
+# The first time, one process compiles the modules: each of the tests' processes would compile all of them, since
+# they import the same ones at the same time.
+define compiled
+@test $(VENV)/.compiled -nt $(VENV)/.dev || { $(BIN)/python -m pytest --collect-only -qq; touch $(VENV)/.compiled; } >/dev/null 2>&1
 endef
 
 # New examples for the property tests, for so many seconds; what fails is printed as a case to keep.
