@@ -18,8 +18,10 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer
+from tests.scripts import run_script
 
 ROOT = Path(__file__).parents[2]
+CHECK = "collection.environments.apps.check"
 EXAMPLE = ROOT / "docs/examples/own_application"
 # What the documentation's page says: it is there, its checks are tried, and a harness plays it.
 PLAY = """
@@ -60,18 +62,20 @@ def test_an_application_of_another_package_is_one_of_the_suite(environment, tmp_
 
 
 def test_it_is_installed_and_tried_by_its_name(environment, tmp_path):
-    def check(*names: str) -> subprocess.CompletedProcess[str]:
-        command = (sys.executable, "-m", "collection.environments.apps.check", f"--apps_folder={tmp_path}")
-        return subprocess.run([*command, *names], env=environment, capture_output=True, text=True)
-
-    done = check("list")
+    command = (sys.executable, "-m", CHECK, f"--apps_folder={tmp_path}", "list")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
         "list: 2 templates; nothing is paid to who does nothing; a reset restores it, in "
     )
-    for names, message in (((), "name the applications"), (("shop",), "no application 'shop': use docs")):
-        refused = check(*names)
-        assert refused.returncode == 2 and message in refused.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"), [((), "name the applications"), (("shop",), "no application 'shop': use docs")]
+)
+def test_what_cannot_be_tried_is_one_line(tmp_path, names, message):
+    refused = run_script(CHECK, f"--apps_folder={tmp_path}", *names)
+    assert refused.returncode == 2 and message in refused.stderr.splitlines()[-1]
 
 
 def reply(*actions: dict[str, object]) -> Answer:
@@ -83,18 +87,15 @@ ADD = reply({"input_text": {"index": 4, "text": "apples"}}, {"click_element_by_i
 DONE = reply({"done": {"text": "It is done.", "success": True}})
 
 
-def evaluate(environment: dict[str, str], workdir: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+def evaluation(workdir: Path, *settings: str) -> tuple[str, ...]:
     flags = ("--config=configs/evaluate.py:apps", f"--workdir={workdir / 'run'}")
-    flags += (f"--config.apps_folder={workdir / 'apps'}", *settings)
-    command = (sys.executable, "-m", "experiments.evaluate", *flags)
-    return subprocess.run(command, env=environment, cwd=workdir, capture_output=True, text=True)
+    return ("experiments.evaluate", *flags, f"--config.apps_folder={workdir / 'apps'}", *settings)
 
 
 def test_a_policy_is_evaluated_on_it_by_what_it_holds(environment, tmp_path):
     # The first is a test call, before a browser starts.
     with ModelServer([DONE, ADD, DONE]) as model:
-        done = evaluate(
-            environment,
+        command = evaluation(
             tmp_path,
             "--config.applications=('list',)",
             "--config.seeds=1",
@@ -102,6 +103,9 @@ def test_a_policy_is_evaluated_on_it_by_what_it_holds(environment, tmp_path):
             "--config.fleet.workers=1",
             "--config.actor.kind=chat",
             f"--config.actor.base_url={model.url}/v1",
+        )
+        done = subprocess.run(
+            (sys.executable, "-m", *command), env=environment, cwd=tmp_path, capture_output=True, text=True
         )
     assert done.returncode == 0, done.stderr
     results = load_results(tmp_path / "run")
@@ -120,8 +124,8 @@ def test_a_policy_is_evaluated_on_it_by_what_it_holds(environment, tmp_path):
         ("seeds=0", "config.seeds is 0: make it 1 or more"),
     ],
 )
-def test_what_cannot_be_evaluated_is_one_line(environment, tmp_path, setting, message):
-    done = evaluate(environment, tmp_path, f"--config.{setting}")
+def test_what_cannot_be_evaluated_is_one_line(tmp_path, setting, message):
+    done = run_script(*evaluation(tmp_path, f"--config.{setting}"))
     assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: ")
     assert message in done.stderr.splitlines()[-1]
 
