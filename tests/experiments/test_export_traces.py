@@ -3,8 +3,6 @@
 import errno
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,11 +20,10 @@ from rmsweb_jax.records.schema import RlPrompt
 from rmsweb_jax.settings import from_config
 from tests.experiments.test_import_runs import run_import
 from tests.importers.agent_runs import fara_run
+from tests.scripts import run_script
 from tests.traces.atif_checks import check_atif
 from tests.traces.runs import SECRET, episode, write_runs
 from tests.traces.test_hub import check_session
-
-ROOT = Path(__file__).parents[2]
 
 
 def export(variant: str, data: Path, workdir: Path, **changes) -> dict:
@@ -148,11 +145,9 @@ def test_user_errors_are_one_line(tmp_path):
 
 def test_the_command_exports_and_then_returns_at_once(tmp_path):
     write_runs(tmp_path / "data")
-    command = [
-        *(sys.executable, "-m", "experiments.export_traces", "--config=configs/export_traces.py:atif"),
-        *(f"--config.data={tmp_path / 'data'}", f"--workdir={tmp_path / 'out'}"),
-    ]
-    subprocess.run(command, cwd=ROOT, check=True)
+    flags = (f"--config.data={tmp_path / 'data'}", f"--workdir={tmp_path / 'out'}")
+    done = run_script("experiments.export_traces", "--config=configs/export_traces.py:atif", *flags)
+    assert done.returncode == 0
     before = files(tmp_path / "out")
     shutil.rmtree(tmp_path / "data")
     assert export("atif", tmp_path / "data", tmp_path / "out")["trajectories"] == 3

@@ -3,8 +3,6 @@
 import errno
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,8 +28,7 @@ from tests.importers.foreign_runs import (
     webvoyager_run,
     without,
 )
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.scripts import run_script
 
 
 def run_import(variant: str, source: Path, workdir: Path, **changes) -> dict:
@@ -119,11 +116,12 @@ def test_user_errors_are_one_line(tmp_path):
 def test_the_command_imports_and_then_returns_at_once(tmp_path):
     source, workdir = tmp_path / "runs", tmp_path / "out"
     browser_use_run(source / "a")
-    command = [
-        *(sys.executable, "-m", "experiments.import_runs", "--config=configs/import_runs.py:browser_use"),
-        *(f"--config.source={source}", f"--workdir={workdir}"),
-    ]
-    subprocess.run(command, cwd=ROOT, check=True)
+    flags = (
+        "--config=configs/import_runs.py:browser_use",
+        f"--config.source={source}",
+        f"--workdir={workdir}",
+    )
+    assert run_script("experiments.import_runs", *flags).returncode == 0
     before = {path: path.stat().st_mtime_ns for path in workdir.iterdir()}
     shutil.rmtree(source)
     assert run_import("browser_use", source, workdir)["imported"] == 1

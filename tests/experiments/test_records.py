@@ -1,9 +1,8 @@
 """The command line on a small collected data set."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,8 +14,8 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SCHEMA_VERSION, SftSample, Trajectory
 from rmsweb_jax.workdir import lock_workdir
 from tests.records.sets import png, samples, trajectories
+from tests.scripts import run_script
 
-ROOT = Path(__file__).parents[2]
 RUNS = trajectories(5)
 
 
@@ -34,13 +33,8 @@ def run_folder(tmp_path):
     return tmp_path
 
 
-def command(*arguments) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.records", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+def command(*arguments) -> CompletedProcess:
+    return run_script("experiments.records", *map(str, arguments))
 
 
 def test_list(run_folder, capsys):

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import JudgeFingerprint
 from rmsweb_jax.settings import from_config
 from tests.report.evaluated import REWARD, make_results, named, read_json, write_evaluation
+from tests.scripts import run_script
 
 
 def write_table(folder: Path, name: str, results: str, **settings) -> Path:
@@ -389,18 +388,8 @@ def test_bad_prices_are_one_line(tmp_path, prices):
 
 def test_the_command_line_takes_the_table_by_its_short_name(tmp_path):
     good = write_evaluation(tmp_path / "good", make_results("full", "miniwob", 0.5, tasks=range(6)))
-    command = [sys.executable, "-m", "experiments.report", "--table=ablation", "--config.published=True"]
-    done = subprocess.run(
-        [
-            *command,
-            "--config.published=True",
-            f"--config.results=full={good}",
-            f"--workdir={tmp_path / 'table'}",
-        ],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
+    flags = ("--config.published=True", f"--config.results=full={good}", f"--workdir={tmp_path / 'table'}")
+    done = run_script("experiments.report", "--table=ablation", *flags)
     assert done.returncode == 0, done.stderr
     columns = head(tmp_path / "table")
     assert cells(tmp_path / "table", "Full recipe")[columns.index("WebTailBench: paper")] == "57.74"
