@@ -14,6 +14,8 @@ class _Package:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith(("_", "pytest")):  # pytest asks each name of a module for its marks.
+            raise AttributeError(name)
         package = importlib.import_module(self._name)
         if self._name == "torch":
             # Threads cost more than they give on matrices as small as those of tests.
