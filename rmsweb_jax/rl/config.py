@@ -45,6 +45,7 @@ class EndpointConfig(Settings):
         server must see it under the same path.
       concurrency: largest number of prompts under way at once.
       timeout_s: seconds that the server may be silent; it must generate a whole response within them.
+      retries: retries of a request after a temporary failure.
       api_key_env: environment variable that holds the API key; empty sends none.
       seeded: True sends seeds. Servers without a seed for each request (vLLM on TPU) refuse them; without
         seeds a run cannot be repeated.
@@ -56,6 +57,7 @@ class EndpointConfig(Settings):
     adapter_folder: str = ""
     concurrency: int = safe(64, ge=1)
     timeout_s: float = safe(600.0, gt=0)
+    retries: int = internal(4)
     api_key_env: str = ""
     seeded: bool = True
     max_gap: float = Field(default=0.05, gt=0)

@@ -11,7 +11,6 @@ VALUES = {
     "adapter_folder": "adapters",
     "concurrency": 64,
     "timeout_s": 600.0,
-    "retries": 0,
     "api_key_env": "",
     "seeded": True,
     "max_gap": 0.05,

@@ -137,7 +137,7 @@ def test_each_prompt_of_the_episodes_is_computed_once(tmp_path, encoder, data):
     assert second.advantages == pytest.approx([advantage, -advantage / 2])
     assert [encoder.processor.decode_response(one) for one in second.responses] == [reply(DONE)] * 2
     assert not group.truncated.any()
-    metrics = rollout_metrics([group], 0.55)
+    metrics = rollout_metrics([group])
     assert metrics["reward/mean"] == pytest.approx(1 / 3) and metrics["gates/accepted"] == 1.0
     assert episode_metrics([group])["episodes/turns"] == 5
     rows = list(readable_groups([group], encoder.processor.decode_response, 2))
@@ -164,7 +164,7 @@ def test_without_a_weight_failures_are_left_out_but_counted(tmp_path, encoder, d
     assert [len(turn.responses) for turn in group.turns] == [1, 1]
     assert [turn.advantages[0] for turn in group.turns] == [turn.advantages[0] for turn in whole.turns]
     assert episode_metrics([group]) == episode_metrics([whole])
-    assert rollout_metrics([group], 0.55) == pytest.approx(rollout_metrics([whole], 0.55))
+    assert rollout_metrics([group]) == pytest.approx(rollout_metrics([whole]))
     (batch,) = mini_batches(SampledGroups((group,), (), (group,), 1, False), config)
     branches = [branch for tree in trees_of(batch, salvage=True) for branch in tree.made().branches]
     # Both turns of the episode that succeeded share its weight.
@@ -293,7 +293,7 @@ def test_a_group_with_too_few_episodes_is_left_out(tmp_path, encoder, data):
     group = take(tmp_path, data, runs)
     assert group.fate == TOO_FEW and group.turns == () and not group.accepted
     assert episode_metrics([group])["episodes/groups_too_few"] == 1
-    assert "reward/mean" not in rollout_metrics([group], 0.55)
+    assert "reward/mean" not in rollout_metrics([group])
 
 
 def test_a_run_most_of_whose_episodes_are_lost_stops(tmp_path, encoder, data):

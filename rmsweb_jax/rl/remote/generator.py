@@ -51,8 +51,6 @@ from rmsweb_jax.training.mesh import from_all_processes, is_first
 
 # Seconds that a process waits for its own responses before it hears of those of the others.
 _POLL_S = 0.1
-# Of a request, after a temporary failure.
-_RETRIES = 4
 _T = TypeVar("_T")
 
 
@@ -444,7 +442,7 @@ class _Worker:
 
         self._loop = asyncio.new_event_loop()
         self.client = openai.AsyncOpenAI(
-            base_url=config.root + "/v1", api_key=key, timeout=config.timeout_s, max_retries=_RETRIES
+            base_url=config.root + "/v1", api_key=key, timeout=config.timeout_s, max_retries=config.retries
         )
         self.gate = asyncio.Semaphore(config.concurrency)
         # A daemon thread, so that a run that ends with an error does not wait for it.
