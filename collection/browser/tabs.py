@@ -6,9 +6,13 @@ import re
 import time
 from typing import Any
 
-from selenium.common.exceptions import TimeoutException, UnexpectedAlertPresentException
+from selenium.common.exceptions import (
+    TimeoutException,
+    UnexpectedAlertPresentException,
+    WebDriverException,
+)
 
-from collection.browser.config import BrowserConfig, BrowserLostError, PageError, TabGoneError
+from collection.browser.config import BrowserConfig, BrowserLostError, PageError, TabGoneError, first_line
 from collection.browser.connection import DriverConnection
 from collection.browser.guard.guard import Guard
 from collection.browser.guard.proxy import ProxyLostError
@@ -64,6 +68,10 @@ class Tabs(DriverConnection):
             self._driver.get("about:blank")
             self._prepare_tab()
             self._tab_id(self._current)
+        except WebDriverException as error:
+            self._process.end()
+            reason = f"the browser does not answer after its start: {first_line(error)}"
+            raise BrowserLostError(reason) from error
         except BaseException:
             self._process.end()
             raise

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common import utils
+from selenium.webdriver.remote.webdriver import WebDriver
 
 from collection.browser import driver, processes
 from collection.browser.config import BrowserConfig
@@ -194,6 +196,17 @@ def test_a_browser_that_does_not_answer_after_its_start_is_lost(monkeypatch: pyt
     monkeypatch.setattr(DevToolsConnection, "_receive", lambda connection, message: None)
     with pytest.raises(BrowserLostError, match="does not answer after its start"):
         Browser(BrowserConfig(script_seconds=0.1))
+
+
+def test_a_browser_whose_first_page_does_not_come_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(driver: WebDriver, url: str) -> None:
+        raise TimeoutException("timeout: Timed out receiving message from renderer")
+
+    monkeypatch.setattr(WebDriver, "get", get)
+    before = set(psutil.Process().children())
+    with pytest.raises(BrowserLostError, match="does not answer after its start: .*renderer"):
+        Browser(SMALL)
+    assert set(psutil.Process().children()) <= before
 
 
 def test_a_local_browser_is_reached_without_the_proxy_of_the_environment(
