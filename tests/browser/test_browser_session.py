@@ -204,7 +204,7 @@ def test_a_browser_whose_first_page_does_not_come_is_lost(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(WebDriver, "get", get)
     before = set(psutil.Process().children())
-    with pytest.raises(BrowserLostError, match="does not answer after its start: .*renderer"):
+    with pytest.raises(BrowserLostError, match=r"does not answer after its start: .*renderer"):
         Browser(SMALL)
     assert set(psutil.Process().children()) <= before
 
