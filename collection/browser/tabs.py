@@ -6,6 +6,7 @@ import re
 import time
 from typing import Any
 
+import urllib3
 from selenium.common.exceptions import (
     TimeoutException,
     UnexpectedAlertPresentException,
@@ -26,6 +27,7 @@ _BROWSER_UI = re.compile(r"chrome://[a-z-]+\.top-chrome(?:[/?#]|$)")
 _START_PAGE = re.compile(r"chrome://(?:newtab|new-tab-page[a-z-]*)(?:[/?#]|$)")
 _PROBE_S = 3.0  # Time for `window.stop()` to answer after a time-out; a page that hangs never answers.
 _POLL_S = 0.05
+_START_S = 10.0  # Least time for the first page of a browser.
 _DOCUMENT = "return performance.timeOrigin;"
 _MAX_SWITCHES = 20  # Tabs that close while the browser switches to them.
 _MEMORY_INTERVAL_S = 1.0  # Reading the memory of all processes takes about 1 ms.
@@ -58,7 +60,8 @@ class Tabs(DriverConnection):
         self._swept = -1
         self._memory_checked = 0.0
         try:
-            self._driver.set_page_load_timeout(config.page_load_seconds)
+            # The first page waits for the browser's processes to start, which a busy machine delays.
+            self._driver.set_page_load_timeout(max(config.page_load_seconds, _START_S))
             self._driver.set_script_timeout(config.script_seconds)
             self._current = self._find_first_tab()
             # A spare window, unknown to all pages, from which a page that hangs can be closed.
@@ -66,9 +69,10 @@ class Tabs(DriverConnection):
             self._closed.add(self._spare)
             # Leaves the start page before any task: it belongs to the browser and makes requests of its own.
             self._driver.get("about:blank")
+            self._driver.set_page_load_timeout(config.page_load_seconds)
             self._prepare_tab()
             self._tab_id(self._current)
-        except WebDriverException as error:
+        except (WebDriverException, urllib3.exceptions.HTTPError) as error:
             self._process.end()
             reason = f"the browser does not answer after its start: {first_line(error)}"
             raise BrowserLostError(reason) from error
