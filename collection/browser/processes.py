@@ -54,6 +54,7 @@ def reap_orphans() -> None:
     It reads the names of all processes, and the environment of browsers and drivers only. This takes 7 ms for
     115 processes, a third of which are browsers'.
     """
+    psutil.process_iter.cache_clear()  # It keeps the names of processes whose numbers have been given again.
     for process in psutil.process_iter(["name"]):
         if not (process.info["name"] or "").startswith("chrom"):
             continue
