@@ -52,6 +52,8 @@ GPT = {
     "base_url": "https://api.openai.com/v1",
     "api_key_env": "OPENAI_API_KEY",
     "model": "gpt-5.1",
+    # It takes its own temperature alone.
+    "parameters": {"temperature": None},
 }
 SEARCH_URLS = {"duckduckgo": "https://duckduckgo.com/?q={query}"}
 

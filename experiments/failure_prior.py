@@ -4,14 +4,13 @@
         --config.pools=runs/dev/collect_policy,runs/dev/collect \
         --config.benchmarks.webvoyager=WebVoyager_data.jsonl --workdir=runs/dev/failure_prior
 
-The workdir gets `labels.jsonl` (every pair with the model's answers as they came), `answers.sqlite`,
-`calls.sqlite` with what each call took, and last `report.json`, which is also printed as a table. A split
+The workdir gets `labels.jsonl` (every pair with the model's answers as they came), `calls.jsonl` with what
+each call took and what was answered, and last `report.json`, which is also printed as a table. A split
 that holds a benchmark's task is refused. The same command again resumes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import sys
@@ -20,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from collection.llm.build import make_model
-from collection.llm.ledger import LEDGER, CallLedger
+from collection.llm.calls import CALLS, Calls
 from collection.mining.config import FailurePriorSettings
 from collection.mining.failure_modes import FailureLabel, rule_label
-from collection.mining.judging import ANSWERS, FailureLabeler, JudgingConfig
+from collection.mining.judging import FailureLabeler, JudgingConfig
 from collection.mining.pipeline import pool_folders
 from collection.mining.prior import (
     label_lines,
@@ -88,17 +87,15 @@ def _label(
     if settings.actor.kind == "none":
         rules: list[FailureLabel] = [rule_label(pair.success, pair.localization) for pair in pairs]
         return rules, {"model": "rules", "calls": {}, "cost_usd": 0.0}
-    model = make_model(settings.actor.resolve(), workdir / LEDGER)
     progress = Progress(workdir, "failure_prior", total=len(pairs))
-    with FailureLabeler(model, workdir / ANSWERS, JudgingConfig()) as judged:
+    with Calls(workdir / CALLS) as calls:
+        judged = FailureLabeler(make_model(settings.actor.resolve(), calls), JudgingConfig())
         labels: list[FailureLabel] = list(
             judged.label_many(pairs, settings.workers, lambda done, _: progress.update(done))
         )
-    progress.close()
-    with contextlib.closing(CallLedger(workdir / LEDGER)) as ledger:
-        calls, spent = ledger.totals(), ledger.spent()
-    made = {"model": judged.name, "requests": judged.requests, "calls": calls, "cost_usd": round(spent, 6)}
-    return labels, made
+        progress.close()
+        made = {"model": judged.name, "requests": judged.requests, "calls": calls.totals()}
+        return labels, made | {"cost_usd": round(calls.spent(), 6)}
 
 
 if __name__ == "__main__":

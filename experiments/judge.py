@@ -4,14 +4,13 @@
         --config.actor.base_url=URL --config.actor.model=gpt-4o --workdir=runs/judge
 
 The workdir gets `judgements.jsonl` (a line a run and judge), `cross_check.jsonl` (a line a failure that was
-looked at again), `agreement.md`, the sheet of judges (`sheet.md`, `.tex`, `.html`, `.json`), `calls.sqlite`
-with what each call took and `judge_replies.sqlite` with what was answered, so that the same command asks
-nothing twice, and last `report.json`.
+looked at again), `agreement.md`, the sheet of judges (`sheet.md`, `.tex`, `.html`, `.json`), `calls.jsonl`
+with what each call took and what was answered, so that the same command asks nothing twice, and last
+`report.json`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import json
@@ -33,7 +32,7 @@ from collection.judges.judgements import Judgement, RunFacts, in_order, judge_ru
 from collection.judges.labels import read_labels
 from collection.judges.notes import read_notes
 from collection.judges.report import LABELS, agreement_page, agreement_report
-from collection.llm.ledger import LEDGER, CallLedger
+from collection.llm.calls import CALLS, Calls
 from collection.report.sheet import sheet_document, sheet_figures
 from collection.report.tables import to_html, to_latex, to_markdown
 from experiments import cli
@@ -84,8 +83,9 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
         labels = read_labels(local_path(settings.labels, "config.labels"), runs, settings.labels_agent)
     notes = read_notes(local_path(settings.notes, "config.notes")) if settings.notes else {}
     actor, of = settings.actor.resolve(), settings.cross_check
-    judges = make_judges(settings, actor, notes, workdir)
-    checker = make_cross_check(actor, workdir) if of else None
+    calls = Calls(workdir / CALLS)
+    judges = make_judges(settings, actor, notes, calls)
+    checker = make_cross_check(actor, calls) if of else None
     reference = settings.reference or (LABELS if labels else "")
     _refuse_unknown("reference", reference, {"", *judges, *([LABELS] if labels else [])})
     if checker:
@@ -103,7 +103,7 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
         **agreement_report(judgements, verdicts, reference),
         "sheet": sheet_figures(runs, judgements, verdicts, settings.rows),
         "cross_check": {"of": of, "name": checker.name, **summarize(checked)} if checker else {},
-        **_spent(judges, checker, workdir),
+        **_spent(judges, checker, calls),
     }
     for name, judge in judges.items():
         report["judges"][name]["name"] = judge.name
@@ -178,15 +178,11 @@ def _watched(results: Iterable[Any], progress: Progress) -> Iterator[Any]:
     progress.close()
 
 
-def _spent(judges: Mapping[str, Judge], checker: CrossCheck | None, workdir: Path) -> dict[str, Any]:
-    """Questions that were answered now and before, and the ledger of all runs of this workdir."""
+def _spent(judges: Mapping[str, Judge], checker: CrossCheck | None, calls: Calls) -> dict[str, Any]:
+    """Questions that were answered now and before, and the calls of all runs of this workdir."""
     models = [one.model for one in (*judges.values(), checker) if isinstance(one, (ModelJudge, CrossCheck))]
-    if not models:
-        return {"requests": {"asked": 0, "cache_hits": 0}, "calls": {}, "cost_usd": 0.0}
-    with contextlib.closing(CallLedger(workdir / LEDGER)) as ledger:
-        calls, spent = ledger.totals(), ledger.spent()
     requests = {"asked": sum(one.asked for one in models), "cache_hits": sum(one.hits for one in models)}
-    return {"requests": requests, "calls": calls, "cost_usd": round(spent, 6)}
+    return {"requests": requests, "calls": calls.totals(), "cost_usd": round(calls.spent(), 6)}
 
 
 def _write(path: Path, lines: Iterable[BaseModel]) -> None:

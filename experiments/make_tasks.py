@@ -4,12 +4,11 @@
         --workdir=runs/tasks
 
 The workdir gets `tasks.jsonl`, `dropped.jsonl` with the reason for every query that made no task,
-`calls.sqlite` with what each call took, and last `report.json`. The same command again resumes.
+`calls.jsonl` with what each call took, and last `report.json`. The same command again resumes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from collection.config import MakeTasksSettings
 from collection.llm.build import make_model
-from collection.llm.ledger import LEDGER, CallLedger
+from collection.llm.calls import CALLS, Calls
 from collection.tasks.benchmarks import read_questions
 from collection.tasks.contamination import BenchmarkIndex
 from collection.tasks.seeds import read_queries
@@ -39,11 +38,10 @@ def main(settings: MakeTasksSettings, workdir: Path) -> None:
     # Before the first call: a benchmark's file that cannot be read is not to cost a run.
     questions = read_questions(dict(settings.benchmarks))
     index = BenchmarkIndex(questions) if questions else None
-    model = make_model(settings.actor.resolve(), workdir / LEDGER)
+    calls = Calls(workdir / CALLS)
+    model = make_model(settings.actor.resolve(), calls)
     written = write_tasks((query for _, query in queries.good), model, today, workdir, settings.workers)
     published = publish_tasks(queries, written, index, workdir)
-    with contextlib.closing(CallLedger(workdir / LEDGER)) as ledger:
-        calls, spent = ledger.totals(), ledger.spent()
     report = {
         "stage": "make_tasks",
         "seconds": round(time.monotonic() - start, 1),
@@ -51,8 +49,8 @@ def main(settings: MakeTasksSettings, workdir: Path) -> None:
         "today": today.isoformat(),
         **published,
         "questions": len(questions),
-        "calls": calls,
-        "cost_usd": round(spent, 6),
+        "calls": calls.totals(),
+        "cost_usd": round(calls.spent(), 6),
     }
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 

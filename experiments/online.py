@@ -200,7 +200,7 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
         max_tokens=settings.max_response_tokens,
         temperature=settings.temperature,
         structured="off",
-        extra_body=chat_fields(processor.end_id, processor.banned_ids),
+        parameters=chat_fields(processor.end_id, processor.banned_ids),
         **dict(settings.play.actor),
     )
     with contextlib.ExitStack() as stack:

@@ -18,7 +18,7 @@ class TrainedActor(Settings):
     """The policy as actor: what the settings of RL do not say.
 
     Attributes:
-      timeout_s: timeout of one attempt.
+      timeout_s: longest silence of the server in one attempt.
       calls: maximum number of attempts at one call.
       requests_per_minute, tokens_per_minute, cap_usd, outage_hours: limits on all models of a batch of
         episodes, as in `experiments.collect`.

@@ -35,7 +35,7 @@ from collection.fleet.run import run_tasks
 from collection.judges.build import judge_model
 from collection.judges.fates import KEPT_OUT, fate
 from collection.llm.build import make_model
-from collection.llm.ledger import LEDGER
+from collection.llm.calls import CALLS, Calls
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task, Trajectory
@@ -223,14 +223,15 @@ def _refresh(
         today = date.fromisoformat(refresh.today) if refresh.today else date.today()
     except ValueError as error:
         raise UserError(f"config.refresh.today={refresh.today!r}: write YYYY-MM-DD, or nothing") from error
-    ask = None
+    ask, calls = None, Calls(workdir / CALLS)
     if refresh.ask:
         if settings.judge.kind == "none":
             raise UserError("config.refresh.ask asks the judge's model, and config.judge.kind is 'none'")
         model = judge_model(settings.judge, settings.actor.resolve(), "judge")
-        ask = functools.partial(ask_bound, model=make_model(model, workdir / LEDGER))
+        ask = functools.partial(ask_bound, model=make_model(model, calls))
     overrides = read_overrides(refresh.overrides, benchmark) if refresh.overrides else {}
-    return refresh_benchmark(benchmark, today, LEAD_DAYS, ask, workdir, overrides)
+    with calls:
+        return refresh_benchmark(benchmark, today, LEAD_DAYS, ask, workdir, overrides)
 
 
 def _paths(text: str) -> list[AnyPath]:

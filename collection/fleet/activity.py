@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
-from collection.llm.ledger import CallLedger
-from collection.llm.ledger_server import LedgerAddress, RemoteLedger
+from collection.llm.calls import Calls, CallsAddress, connect
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import image_names
 
@@ -54,11 +53,11 @@ class Reporter:
     """Reports to the parent process what this worker does, at most once a second; never delays or fails it.
 
     Args:
-      parent: serves the run's ledger; None reports nothing.
+      parent: serves the run's calls, and `WorkerReports`; None reports nothing.
       worker: see `Activity`.
     """
 
-    def __init__(self, parent: LedgerAddress | None, worker: str):
+    def __init__(self, parent: CallsAddress | None, worker: str):
         self._parent, self._activity = parent, Activity(worker)
         self._changed, self._over = threading.Event(), threading.Event()
         if parent is not None:
@@ -85,14 +84,12 @@ class Reporter:
     def _send(self) -> None:
         assert self._parent is not None
         # Without its parent a worker ends anyway.
-        with (
-            contextlib.suppress(OSError, EOFError, AuthenticationError),
-            contextlib.closing(RemoteLedger(self._parent)) as parent,
-        ):
+        with contextlib.suppress(OSError, EOFError, AuthenticationError):
+            reports: Any = connect(self._parent, "reports")
             while not self._over.is_set():
                 self._changed.wait()
                 self._changed.clear()
-                parent.ask("report", (self._activity,))
+                reports.add(self._activity)
                 self._over.wait(_INTERVAL_S)
 
 
@@ -144,15 +141,14 @@ class WorkerReports:
         stuck = report.waiting_for == "model" and report.model in outages
         return dataclasses.replace(report, waiting_for="outage") if stuck else report
 
-    def write(self, workdir: Path, activities: Iterable[Activity], ledger: CallLedger) -> None:
-        """Replaces `WORKERS`, at most once a second: the workers, what models took, and their outages."""
+    def write(self, workdir: Path, activities: Iterable[Activity], calls: Calls) -> None:
+        """Replaces `WORKERS`, at most once a second: the workers, and the outages of models."""
         if time.monotonic() - self._written < _INTERVAL_S:
             return
         self._written = time.monotonic()
         status = {
             "time": time.time(),
             "workers": [dataclasses.asdict(one) for one in activities],
-            "models": ledger.by_model(),
-            "outages": {model: dataclasses.asdict(one) for model, one in ledger.outages().items()},
+            "outages": calls.outages(),
         }
         write_atomic(workdir / WORKERS, json.dumps(status).encode())

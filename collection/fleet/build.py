@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from collection.fleet.config import EpisodeSettings
 from collection.judges.build import JudgeConfig, judge_config
 from collection.judges.notes import TaskNotes
+from collection.llm.calls import CallsAddress
 from collection.llm.config import ActorConfig
-from collection.llm.ledger_server import LedgerAddress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +19,12 @@ class FleetConfig:
     Attributes:
       settings: with the actor resolved; a policy's `base_url` is set.
       judge: decides if an episode on live pages is a success; without a judge none is.
-      ledger: of model calls, in the process that has started the workers; None is the workdir's file.
+      calls: of models, in the process that has started the workers.
     """
 
     settings: EpisodeSettings
     judge: JudgeConfig | None = None
-    ledger: LedgerAddress | None = None
+    calls: CallsAddress | None = None
 
     def with_actor(self, actor: ActorConfig) -> FleetConfig:
         """Returns the config with another actor, for example with a policy whose server has started."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -24,7 +23,7 @@ from collection.fleet.run import RunResult, run_tasks
 from collection.fleet.scheduler import REFUSED
 from collection.fleet.set_aside import SET_ASIDE, read_set_aside
 from collection.judges.config import JudgeSettings
-from collection.llm.ledger import LEDGER, CallLedger
+from collection.llm.calls import CALLS, Calls
 from collection.tasks.files import read_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
@@ -104,7 +103,7 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
         **yield_report(played.trajectories(), rounds),
         "set_aside": dict(Counter(task.site for task in read_set_aside(workdir).values()).most_common()),
         **reflection_report(played.reflections),
-        "model_calls": _model_calls(workdir / LEDGER),
+        "model_calls": _model_calls(workdir / CALLS),
     }
     finish_stage(workdir, json.dumps(report, indent=1).encode())
     return report
@@ -129,8 +128,8 @@ def _model_calls(path: Path) -> dict[str, Any]:
     """Returns calls and their cost by purpose; empty for a teacher that is not a model."""
     if not path.exists():
         return {}
-    with contextlib.closing(CallLedger(path)) as ledger:
-        return ledger.totals()
+    with Calls(path) as calls:
+        return calls.totals()
 
 
 def _tasks(settings: CollectSettings, workdir: Path) -> list[Task]:

@@ -23,6 +23,7 @@ from collection.fleet.journals import FOLDER, JournalEntry, append_record, new_j
 from collection.fleet.worker import RunFailure, run_failure
 from collection.judges.base import with_verdict
 from collection.judges.build import make_judge
+from collection.llm.calls import Calls, connect
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import die_with_parent
 from rmsweb_jax.records.images import ImageStore
@@ -183,7 +184,8 @@ def judge_episodes(
     try:
         assert config.judge is not None
         # A run whose verdict cannot be read is judged again when the run is resumed.
-        judge = make_judge(config.judge, workdir, config.ledger, keep_rejected=False)
+        calls = connect(config.calls) if config.calls else Calls()
+        judge = make_judge(config.judge, calls, keep_rejected=False)
         redactor = Redactor(read_secrets(config.settings.secrets)[0], cards=True)
     except UserError as error:
         answer(RunFailure(str(error), error.exit_code))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx
 
+from collection.llm.calls import own_address
 from collection.llm.config import ActorConfig
-from collection.llm.ledger_server import own_address
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import ChildProcess, StallClock
 from rmsweb_jax.progress import read_progress

@@ -30,8 +30,7 @@ from collection.fleet.set_aside import SET_ASIDE, Refusals, SetAside, read_set_a
 from collection.fleet.status import ProgressDisplay, RunClock, Status
 from collection.fleet.worker import FILES, RoundRequest, RunFailure, check_models
 from collection.fleet.worker_pool import LocalWorkerPool, Message, NotPlaced, WorkerDied, WorkerPool
-from collection.llm.ledger import LEDGER, CallLedger
-from collection.llm.ledger_server import serve_ledger
+from collection.llm.calls import CALLS, Calls, serve
 from collection.tasks.websites import site_of
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.progress import Rate
@@ -97,16 +96,14 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     # Ray's workers may be on other machines.
     host = "" if config.settings.fleet.engine == "ray" else "127.0.0.1"
     reports = WorkerReports()
-    with serve_ledger(workdir / LEDGER, host, {"report": reports.add}) as (ledger, address):
-        for model in ledger.outages():
-            ledger.end_outage(model)  # Of an earlier run, which has not seen its end.
-        config = dataclasses.replace(config, ledger=address)
+    with Calls(workdir / CALLS) as calls, serve(calls, host, reports=reports) as address:
+        config = dataclasses.replace(config, calls=address)
         if not all(job.is_over(index.successes(job.task.task_id)) for job in jobs):
-            check_models(config, address)
+            check_models(config, calls)
         if config.settings.fleet.retry_set_aside:
             (workdir / SET_ASIDE).unlink(missing_ok=True)
         publisher = Publisher(jobs, workdir, config.settings.actor, index, anew=replayed > 0)
-        return _play(jobs, workdir, config, stage, index, publisher, clock, ledger, reports)
+        return _play(jobs, workdir, config, stage, index, publisher, clock, calls, reports)
 
 
 def _play(
@@ -117,19 +114,19 @@ def _play(
     index: JournalIndex,
     publisher: Publisher,
     clock: RunClock,
-    ledger: CallLedger,
+    calls: Calls,
     reports: WorkerReports,
 ) -> RunResult:
     """Plays what `index` lacks, and publishes; see `run_tasks`."""
     pool = make_pool(workdir, config)
     with StopRequest() as stop:
-        fleet = Fleet(jobs, workdir, config, index, pool, stop, ledger)
+        fleet = Fleet(jobs, workdir, config, index, pool, stop, calls)
         display = ProgressDisplay(workdir, stage, fleet.status())
 
         def show(status: Status) -> None:
             display.show(status)
             clock.tick()
-            reports.write(workdir, fleet.activities(reports), ledger)
+            reports.write(workdir, fleet.activities(reports), calls)
 
         try:
             with publisher.publishing(config.settings.fleet.publish_s):
@@ -170,7 +167,7 @@ class Fleet:
     Args:
       index: of the records on disk; kept up to date.
       stop: when it is requested, nothing more starts.
-      ledger: of the workers' calls.
+      calls: those of the workers.
       now: a monotonic clock, in seconds.
     """
 
@@ -182,11 +179,11 @@ class Fleet:
         index: JournalIndex,
         pool: WorkerPool,
         stop: StopRequest,
-        ledger: CallLedger,
+        calls: Calls,
         now: Callable[[], float] = time.monotonic,
     ):
         self._workdir, self._config, self._pool, self._index = workdir, config, pool, index
-        self._stop, self._ledger, self._now = stop, ledger, now
+        self._stop, self._calls, self._now = stop, calls, now
         self._jobs = {job.task.task_id: job for job in jobs}
         self._scheduler: Scheduler[str] = Scheduler(config.settings.fleet)
         self._journals: dict[int, str] = {}  # Worker -> its journal.
@@ -245,16 +242,12 @@ class Fleet:
         self._counts.steps_per_second = self._rate.per_second()
         self._counts.busy, self._counts.judging = len(self._playing), self._judge.waiting
         self._counts.closed_sites = self._scheduler.closed(now)
-        clock = self._ledger.now()
-        self._counts.outages = {
-            model: (clock - outage.since, max(0.0, outage.probe_at - clock))
-            for model, outage in self._ledger.outages().items()
-        }
+        self._counts.outages = self._calls.outages()
         return self._counts
 
     def activities(self, reports: WorkerReports) -> Iterator[Activity]:
         """Yields what each worker does now."""
-        outages = self._ledger.outages()
+        outages = self._calls.outages()
         for worker, journal in self._journals.items():
             name, task_id = Path(journal).stem, self._playing.get(worker)
             if task_id is None:

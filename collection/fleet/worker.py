@@ -26,8 +26,7 @@ from collection.fleet.journals import FOLDER, JournalEntry, append_record, read_
 from collection.fleet.rounds import Job, Reflected, TaskHistory, reflect, run_round
 from collection.llm.actor import ActorModel
 from collection.llm.build import check_model, make_actor
-from collection.llm.ledger import LEDGER
-from collection.llm.ledger_server import LedgerAddress
+from collection.llm.calls import Calls, connect
 from rmsweb_jax.errors import UserError, user_message
 from rmsweb_jax.processes import die_with_parent
 from rmsweb_jax.records.images import ImageStore
@@ -39,13 +38,13 @@ FILES = "files"  # Folder of files that running episodes download or write.
 _STARTS = 4
 
 
-def check_models(config: FleetConfig, ledger: LedgerAddress) -> None:
+def check_models(config: FleetConfig, calls: Calls) -> None:
     """Calls the models of actor and judge once; raises as `check_model`. A policy's server has answered."""
     actor, judge = config.settings.actor, config.judge.model if config.judge else None
     if actor.kind in ("gemini", "chat"):
-        check_model(actor, ledger)
+        check_model(actor, calls)
     if judge and judge != actor.model_copy(update={"temperature": judge.temperature}):
-        check_model(judge, ledger)
+        check_model(judge, calls)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +103,11 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
     def __init__(self, workdir: Path, journal: str, config: FleetConfig):
         self._workdir, self._settings, self._name = workdir, config.settings, journal
-        self._ledger = config.ledger or workdir / LEDGER
+        self._calls = config.calls
         self._images = ImageStore(workdir)
         self._journal = Journal(workdir / FOLDER / journal)
         self._lost, self._error = 0, ""
-        self._reporter = Reporter(config.ledger, Path(journal).stem)
+        self._reporter = Reporter(config.calls, Path(journal).stem)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -214,7 +213,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
     @functools.cached_property
     def _actor(self) -> ActorModel:
-        actor = make_actor(self._settings.actor, self._ledger)
+        actor = make_actor(self._settings.actor, connect(self._calls) if self._calls else None)
         return ReportingActor(actor, self._reporter)
 
 

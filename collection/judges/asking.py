@@ -11,9 +11,8 @@ import rmsweb_jax
 from collection.judges.base import Verdict, failed_without_a_call
 from collection.judges.evidence import prompt_sha256, render
 from collection.judges.notes import TaskNotes
-from collection.llm.cached import CachedModel, content_key
-from collection.llm.metered import NoAnswerError
-from collection.llm.model import ImageSource, ModelReply, ModelRequest, call_seed
+from collection.llm.calls import NoAnswerError
+from collection.llm.model import ImageSource, Model, ModelReply, ModelRequest, call_seed, content_key
 from rmsweb_jax.records.schema import CallUsage, ImagePart, JudgeFingerprint, Message, TextPart, Trajectory
 
 T = TypeVar("T")
@@ -32,14 +31,18 @@ class UnusableReplyError(NoVerdictError):
 class Questions:
     """The model calls of one judgement.
 
+    Args:
+      keep_rejected: keep replies that cannot be used; else a later run asks for them again.
+
     Attributes:
       images: resolves the run's screenshots.
       key: cache key of the last call.
       model_version: name of the model in its last answer.
     """
 
-    def __init__(self, model: CachedModel, trajectory: Trajectory, images: ImageSource):
+    def __init__(self, model: Model, trajectory: Trajectory, images: ImageSource, keep_rejected: bool = True):
         self._model, self._trajectory, self.images = model, trajectory, images
+        self._keep_rejected = keep_rejected
         self._usages: dict[str, CallUsage] = {}
         self.key = self.model_version = ""
 
@@ -90,8 +93,9 @@ class Questions:
             try:
                 return self._decide(again, read)
             except UnusableReplyError:
-                self._model.reject(first)
-                self._model.reject(again)
+                if not self._keep_rejected:
+                    self._model.reject(first)
+                    self._model.reject(again)
                 raise
 
     def pass_on(self, chat: Mapping[str, Any], repeat: int) -> str:
@@ -158,9 +162,9 @@ class ModelJudge(abc.ABC):
     `collection.judges.official`.
 
     Args:
-      model: with a cache of its replies.
       notes: benchmark notes by task id.
       temperature: of the model's replies, for the record.
+      keep_rejected: as for `Questions`.
 
     Attributes:
       method: its name in configs.
@@ -177,9 +181,14 @@ class ModelJudge(abc.ABC):
     needs_answer: bool = False
 
     def __init__(
-        self, model: CachedModel, notes: Mapping[str, TaskNotes] | None = None, temperature: float = 0.0
+        self,
+        model: Model,
+        notes: Mapping[str, TaskNotes] | None = None,
+        temperature: float = 0.0,
+        keep_rejected: bool = True,
     ):
         self.model, self._notes, self._temperature = model, notes or {}, temperature
+        self._keep_rejected = keep_rejected
 
     @property
     def name(self) -> str:
@@ -210,7 +219,7 @@ class ModelJudge(abc.ABC):
         failed = failed_without_a_call(trajectory, notes, self.needs_answer)
         if failed is not None:
             return dataclasses.replace(failed, fingerprint=self.fingerprint)
-        questions = Questions(self.model, trajectory, images)
+        questions = Questions(self.model, trajectory, images, self._keep_rejected)
         try:
             verdict = self._decide(trajectory, notes, questions)
         except NoVerdictError as error:

@@ -16,10 +16,8 @@ from collection.judges.official.judge import OfficialJudge, check_code
 from collection.judges.outcome import OwnOutcomeJudge
 from collection.judges.rubric import OwnRubricJudge
 from collection.llm.build import make_model
-from collection.llm.cached import CachedModel
+from collection.llm.calls import Calls
 from collection.llm.config import ModelConfig, ModelEndpoint
-from collection.llm.ledger import LEDGER
-from collection.llm.ledger_server import LedgerAddress
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.storage import local_path
 
@@ -80,32 +78,29 @@ def judge_config(
     return JudgeConfig(model, settings.method, known, checkout, settings.official_python)
 
 
-def make_judge(
-    config: JudgeConfig, workdir: Path, ledger: LedgerAddress | None = None, keep_rejected: bool = True
-) -> Judge:
-    """Makes a judge whose calls go through the run's ledger and whose replies are cached in `REPLIES`.
+def make_judge(config: JudgeConfig, calls: Calls, keep_rejected: bool = True) -> Judge:
+    """Makes a judge whose calls and replies are kept in those of the run.
 
     Args:
-      ledger: None if it is the workdir's file.
-      keep_rejected: cache replies that hold no verdict, too.
+      keep_rejected: keep replies that hold no verdict, too; else they are asked for again by the next run.
 
     Raises:
-      UserError: the settings contradict each other, or a file has another format.
+      UserError: the settings contradict each other.
     """
-    model = _cached(config.model, workdir, ledger, keep_rejected)
-    temperature = config.model.temperature
+    model, temperature = make_model(config.model, calls), config.model.temperature
     if config.method in OFFICIAL:
         return OfficialJudge(config.method, config.checkout, model, config.notes, temperature, config.python)
-    return METHODS[config.method](model, config.notes, temperature)
+    return METHODS[config.method](model, config.notes, temperature, keep_rejected)
 
 
 def make_judges(
-    settings: JudgeDataSettings, actor: ModelConfig, notes: Mapping[str, TaskNotes], workdir: Path
+    settings: JudgeDataSettings, actor: ModelConfig, notes: Mapping[str, TaskNotes], calls: Calls
 ) -> dict[str, Judge]:
     """Makes the judges of recorded runs, by name.
 
     Args:
       actor: resolved; of kind `none` if no judge needs it.
+      calls: of the run.
 
     Raises:
       UserError: the settings contradict each other, or there is no judge.
@@ -126,21 +121,15 @@ def make_judges(
         )
         config = judge_config(section, actor, notes, "judges", f"official.{name}")
         assert config is not None
-        judges[name] = make_judge(config, workdir)
+        judges[name] = make_judge(config, calls)
     if not judges:
         raise UserError("config.judges is empty: name one")
     return judges
 
 
-def make_cross_check(actor: ModelConfig, workdir: Path) -> CrossCheck:
+def make_cross_check(actor: ModelConfig, calls: Calls) -> CrossCheck:
     """Makes the cross-check of failures. Raises as `make_judges`."""
-    return CrossCheck(_cached(judge_model(JudgeSettings(kind="actor"), actor, "cross_check"), workdir))
-
-
-def _cached(
-    model: ModelConfig, workdir: Path, ledger: LedgerAddress | None = None, keep_rejected: bool = True
-) -> CachedModel:
-    return CachedModel(make_model(model, ledger or workdir / LEDGER), workdir / REPLIES, keep_rejected)
+    return CrossCheck(make_model(judge_model(JudgeSettings(kind="actor"), actor, "cross_check"), calls))
 
 
 def _checkout(settings: JudgeSettings, model: ModelConfig, name: str, key: str) -> Path:
@@ -183,7 +172,3 @@ def judge_model(settings: ModelEndpoint, actor: ModelConfig, name: str) -> Model
     shared = ("requests_per_minute", "tokens_per_minute", "cap_usd", "outage_hours")
     limits = {key: getattr(actor, key) for key in shared}
     return ModelConfig(**endpoint, **limits, temperature=0.0).resolve(f"config.{name}")
-
-
-# Default file name in a workdir.
-REPLIES = "judge_replies.sqlite"

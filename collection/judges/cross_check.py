@@ -16,8 +16,7 @@ from collection.judges.base import WITHOUT_A_CALL
 from collection.judges.evidence import history, page, render, screenshots
 from collection.judges.judgements import Judgement
 from collection.judges.reading import read_object
-from collection.llm.cached import CachedModel
-from collection.llm.model import ImageSource
+from collection.llm.model import ImageSource, Model
 from rmsweb_jax.records.schema import CallUsage, Step, Trajectory
 
 # Evidence only in the page's text; evidence in screenshots that the judge missed or did not get; evidence
@@ -62,7 +61,7 @@ class _FindingAnswer(BaseModel):
 class CrossCheck:
     """Re-examines failures with a model that sees the screenshots and pages of all steps."""
 
-    def __init__(self, model: CachedModel):
+    def __init__(self, model: Model):
         self.model = model
 
     @property

@@ -1,23 +1,72 @@
-"""Configuration of the actor, and the functions that create actors and models from it."""
+"""Settings of models and of the actor, and list prices."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import json
 import os
+import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from collection.llm.model import (
-    ReasoningEffort,
-)
-from collection.llm.prices import Prices, list_prices
+from collection.llm.calls import Limits
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import Settings, internal, safe
 
 GEMINI_KEY = "GEMINI_API_KEY"
 _GEMINI = "gemini-3-pro-preview"
+_TABLE = Path(__file__).with_name("prices.json")
+# Vendors name snapshots of a model by their date: `gpt-5.1-2025-11-13`, `claude-haiku-4-5-20251001`.
+_SNAPSHOT = re.compile(r"-20\d\d-?\d\d-?\d\d$")
+# A trained policy knows its format, and its server may enforce it. Most other endpoints support JSON output,
+# and only some a schema.
+_STRUCTURED = {"gemini": "schema", "chat": "json", "policy": "off"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Prices:
+    """US dollars per million tokens; zero if unknown.
+
+    Attributes:
+      cached: for prompt tokens read from the provider's cache; zero charges them as other prompt tokens.
+      response: includes thinking.
+    """
+
+    prompt: float = 0.0
+    response: float = 0.0
+    cached: float = 0.0
+
+    def cost(self, prompt_tokens: int, response_tokens: int, cached_tokens: int = 0) -> float:
+        """Returns the cost in US dollars; `prompt_tokens` includes `cached_tokens`."""
+        cached = (self.cached or self.prompt) * cached_tokens
+        return (
+            (prompt_tokens - cached_tokens) * self.prompt + cached + response_tokens * self.response
+        ) / 1e6
+
+    @property
+    def known(self) -> bool:
+        """True if both prompts and responses have a price."""
+        return bool(self.prompt and self.response)
+
+
+def list_prices(model: str) -> Prices:
+    """Returns the list prices of a model; zeros if the table does not have it.
+
+    Args:
+      model: the vendor's name, also of a dated snapshot, and with a provider in front (`openai/gpt-5.1`).
+    """
+    name = _SNAPSHOT.sub("", model.rpartition("/")[2].lower())
+    return Prices(**_table().get(name, {}))
+
+
+@functools.cache
+def _table() -> dict[str, dict[str, float]]:
+    return json.loads(_TABLE.read_bytes())["models"]
 
 
 class ModelEndpoint(Settings):
@@ -29,13 +78,13 @@ class ModelEndpoint(Settings):
       base_url: address of a chat-completions endpoint, or another address of the Gemini API.
       api_key_env: environment variable with the key of a chat-completions endpoint; empty if it needs none.
       max_tokens: maximum length of a response; most APIs count thinking as part of it.
-      reasoning_effort: how much the model thinks before it answers (OpenAI's reasoning effort, Gemini's
-        thinking level); `auto` leaves it to the model. Each model knows some of the levels.
-      timeout_s: timeout of one attempt.
-      calls: maximum number of attempts at one call.
+      timeout_s: longest silence of the endpoint in one attempt.
+      calls: maximum number of attempts at one call, which the API's own library makes.
       structured: how replies are constrained to their JSON schema: `schema` by the endpoint's decoder,
         `json` to any JSON, `off` by the prompt alone; `auto` is the best that this kind of endpoint supports.
-      extra_body: further fields of each request to a chat-completions endpoint, as `{"top_k": 20}`.
+      parameters: further fields of each request, which are sent as they are and replace the fields above:
+        `{"top_k": 20, "temperature": null}` of a chat-completions request, or of Gemini's config
+        (`{"thinking_config": {"thinking_level": "LOW"}}`). null leaves a field out.
       price: US dollars per million tokens of prompts, of cached prompts and of responses; zeros take those of
         `collection/llm/prices.json`. Without the second, cached prompt tokens cost as others.
     """
@@ -45,11 +94,10 @@ class ModelEndpoint(Settings):
     base_url: str = ""
     api_key_env: str = ""
     max_tokens: int = Field(default=2048, ge=1)
-    reasoning_effort: ReasoningEffort = "auto"
     timeout_s: float = safe(120.0, gt=0)
     calls: int = safe(5, ge=1)
     structured: Literal["auto", "schema", "json", "off"] = "auto"
-    extra_body: Mapping[str, Any] = Field(default_factory=dict)
+    parameters: Mapping[str, Any] = Field(default_factory=dict)
     price: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property
@@ -79,6 +127,28 @@ class ModelConfig(ModelEndpoint):
     tokens_per_minute: float = safe(0.0, ge=0)
     cap_usd: float = safe(0.0, ge=0)
     outage_hours: float = safe(0.0, ge=0)
+
+    @property
+    def constraint(self) -> str:
+        """How replies follow their schema: `structured`, with `auto` decided."""
+        return _STRUCTURED[self.kind] if self.structured == "auto" else self.structured
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest response, as it is sent."""
+        names = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+        return next((self.parameters[name] for name in names if self.parameters.get(name)), self.max_tokens)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            self.requests_per_minute,
+            self.tokens_per_minute,
+            self.cap_usd,
+            # A server that this run has started itself does not come back.
+            0.0 if self.kind == "policy" else self.outage_hours * 3600,
+            self.timeout_s,
+        )
 
     def resolve(self, section: str = "config.actor") -> Self:
         """The config, checked and with the default model. Warns if calls have no known price.

@@ -1,8 +1,8 @@
-"""Gemini models, through google-genai; the library retries nothing by itself."""
+"""Gemini models, through google-genai."""
 
 from __future__ import annotations
 
-import time
+import os
 from typing import Any
 
 import httpx2
@@ -10,98 +10,80 @@ from google import genai
 from google.genai import errors, types
 from pydantic import ValidationError
 
+from collection.llm.calls import Calls
+from collection.llm.config import GEMINI_KEY, ModelConfig
 from collection.llm.http import (
     HttpClient,
     is_about_this_request,
     is_quota,
     is_transient,
     one_line,
-    retry_after,
-    transport_error,
+    remedy,
 )
-from collection.llm.model import ModelReply, ModelRequest, ReasoningEffort, Structured, TransientError
+from collection.llm.model import Model, ModelReply, ModelRequest, TransientError, attempts
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message
 
+# Waits of 1, 4, 16 and 60 s: five attempts outlast a quota per minute.
+_BACKOFF = 4.0
 _COMPLETE = (types.FinishReason.STOP, types.FinishReason.FINISH_REASON_UNSPECIFIED, None)
 _TRUNCATED = (types.FinishReason.MAX_TOKENS, types.FinishReason.CONTINUATION)
 
 
-class GeminiModel:
-    """A Gemini model; the library's own retries and streaming are off.
+class GeminiModel(Model):
+    """A Gemini model, without streaming. Arguments as of `Model`."""
 
-    Args:
-      max_tokens: maximum length of a response, including thinking.
-      timeout_s: timeout of a call.
-      structured: how answers are constrained to a request's schema.
-      base_url: another address of the API; empty for Google's own.
-      reasoning_effort: the thinking level; `none` is a thinking budget of 0, which not every model allows.
-    """
-
-    def __init__(
-        self,
-        api_key: str,
-        model: str,
-        temperature: float = 1.0,
-        max_tokens: int = 8192,
-        timeout_s: float = 120.0,
-        structured: Structured = "schema",
-        base_url: str = "",
-        reasoning_effort: ReasoningEffort = "auto",
-    ):
-        self._model, self._temperature, self._max_tokens = model, temperature, max_tokens
-        self._thinking = _thinking(reasoning_effort)
-        self._structured: Structured = structured
-        self._endpoint = f"Gemini ({model})"
+    def __init__(self, config: ModelConfig, calls: Calls | None = None):
+        super().__init__(config, calls)
+        self._endpoint = f"Gemini ({config.model})"
         options = types.HttpOptions(
-            base_url=base_url or None,
+            base_url=config.base_url or None,
             # Only v1beta serves preview models.
             api_version="v1beta",
             # In ms. Without it the library calls our client with no timeout at all.
-            timeout=round(timeout_s * 1000),
+            timeout=round(config.timeout_s * 1000),
             # Our client also determines which library's exceptions are raised.
-            httpx_client=HttpClient(timeout_s),
+            httpx_client=HttpClient(timeout=config.timeout_s),
         )
-        self._client = genai.Client(api_key=api_key, vertexai=False, http_options=options)
+        self._client = genai.Client(api_key=os.environ[GEMINI_KEY], vertexai=False, http_options=options)
 
-    @property
-    def name(self) -> str:
-        return self._model
-
-    def complete(self, request: ModelRequest) -> ModelReply:
+    def _answer(self, request: ModelRequest, calls: int) -> ModelReply:
         if request.chat is not None:
             raise UserError(f"{self._endpoint}: a chat-completions request needs a model of kind=chat")
         system = "".join(message.text for message in request.messages if message.role == "system")
         contents: list[Any] = [
             _content(message, request) for message in request.messages if message.role != "system"
         ]
-        structured = {}
-        if request.schema is not None and self._structured != "off":
-            structured["response_mime_type"] = "application/json"
-            if self._structured == "schema":
-                structured["response_json_schema"] = request.schema
-        config = types.GenerateContentConfig(
-            system_instruction=system or None,
-            temperature=self._temperature,
-            max_output_tokens=self._max_tokens,
-            seed=request.seed,
-            thinking_config=self._thinking,
-            **structured,
-        )
+        retries = types.HttpRetryOptions(attempts=calls, exp_base=_BACKOFF)
+        fields: dict[str, Any] = {
+            "system_instruction": system or None,
+            "temperature": self._config.temperature,
+            "max_output_tokens": self._config.max_tokens,
+            "seed": request.seed,
+            "http_options": types.HttpOptions(retry_options=retries),
+        }
+        if request.schema is not None and self._config.constraint != "off":
+            fields["response_mime_type"] = "application/json"
+            if self._config.constraint != "json":
+                fields["response_json_schema"] = request.schema
+        try:
+            config = types.GenerateContentConfig(**fields | dict(self._config.parameters))
+        except ValidationError as error:
+            where = ".".join(map(str, error.errors()[0]["loc"]))
+            raise UserError(f"config.actor.parameters: {where}: Gemini has no such parameter") from error
         try:
             response = self._client.models.generate_content(
-                model=self._model, contents=contents, config=config
+                model=self._config.model, contents=contents, config=config
             )
         except httpx2.TransportError as error:
-            raise transport_error(self._endpoint, error) from error
+            raise TransientError(f"{self._endpoint}: {type(error).__name__}: {error}") from error
         except errors.APIError as error:
             return self._handle_status(error)
         except (ValidationError, ValueError, AttributeError, TypeError, RecursionError) as error:
             # The library raises these for an answer that is not JSON, or of another shape or depth.
-            raise TransientError(
-                f"{self._endpoint}: a malformed answer ({one_line(str(error))})", billed=True
-            ) from error
-        text, problem = _read(response, self._max_tokens)
+            attempts.lost += 1
+            return ModelReply("", problem=f"a malformed answer ({one_line(str(error))})")
+        text, problem = _read(response, self._config.longest)
         return ModelReply(
             text, _usage(response), problem, _cached(response), model_version=response.model_version or ""
         )
@@ -115,19 +97,10 @@ class GeminiModel:
         message = one_line(str(error.message or error.details))
         reason = f"{self._endpoint}: status {error.code}: {message}"
         if is_transient(error.code) and not is_quota(str(error.details)):
-            headers = getattr(error.response, "headers", None) or {}
-            raise TransientError(reason, retry_after(headers, error.details, time.time())) from error
+            raise TransientError(reason) from error
         if is_about_this_request(error.code, message):
             return ModelReply("", problem=f"the model refused the request: status {error.code}: {message}")
-        raise UserError(f"{reason}; {_remedy(error)}") from error
-
-
-def _thinking(effort: ReasoningEffort) -> types.ThinkingConfig | None:
-    if effort == "auto":
-        return None
-    if effort == "none":
-        return types.ThinkingConfig(thinking_budget=0)
-    return types.ThinkingConfig(thinking_level=types.ThinkingLevel(effort.upper()))
+        raise UserError(f"{reason}; {remedy(error.code, message, GEMINI_KEY)}") from error
 
 
 def _content(message: Message, request: ModelRequest) -> types.Content:
@@ -181,15 +154,3 @@ def _usage(response: types.GenerateContentResponse) -> CallUsage:
 
 def _cached(response: types.GenerateContentResponse) -> int:
     return (response.usage_metadata and response.usage_metadata.cached_content_token_count) or 0
-
-
-def _remedy(error: errors.APIError) -> str:
-    if error.code in (401, 403) or "API key" in str(error.message):
-        return "check GEMINI_API_KEY"
-    if error.code == 429:
-        return "the quota is used up: continue tomorrow with the same command, or raise it"
-    if "thinking" in str(error.message).lower():
-        return "this model does not take this config.actor.reasoning_effort"
-    if "schema" in str(error.message).lower():
-        return "this model does not support the schema: set config.actor.structured=json"
-    return "check config.actor.model"

@@ -1,21 +1,22 @@
-"""The model interface: one chat request in, one reply out, for any purpose."""
+"""A model: one chat request in, one reply out, for any purpose, within the limits of a run."""
 
 from __future__ import annotations
 
+import abc
+import collections
 import dataclasses
 import hashlib
+import json
+import threading
+import time
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
+from collection.llm.calls import CallEnd, Calls, NoAnswerError, Purpose
+from collection.llm.config import ModelConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, SampledTokens
 
-# The call ledger reports costs by purpose.
-Purpose = Literal["reply", "reflect", "extract", "judge", "task", "check"]
-# How a reply follows its JSON schema: by the endpoint's decoder, as any JSON, or by the prompt alone.
-Structured = Literal["schema", "json", "off"]
-# How much a model thinks before it answers; `auto` leaves that to the model. Models know some of the others.
-ReasoningEffort = Literal["auto", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
 # Providers count images differently; 1,024 is near what most charge for a 1280x1100 screenshot.
 IMAGE_TOKENS = 1024
 _BYTES_PER_TOKEN = 3  # English text has about 4; the lower value keeps estimates on the safe side.
@@ -90,36 +91,141 @@ class ModelReply:
     sampled: SampledTokens | None = None
 
 
-class Model(Protocol):
-    """A chat model.
-
-    `complete` raises `TransientError` if a retry of the same call may succeed, and `UserError` if no
-    retry can: a refused key, an exhausted quota, a wrong address.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def complete(self, request: ModelRequest) -> ModelReply: ...
-
-
 class TransientError(Exception):
-    """A failed call that may succeed on retry.
+    """All attempts of a call failed, and a later one may succeed."""
+
+
+class _Attempts(threading.local):
+    """HTTP requests of this thread's call, also those that a client library repeats by itself.
 
     Attributes:
-      retry_after_s: the delay that the server asked for, if any.
-      billed: the answer was lost on the way, so the call may have been charged.
+      lost: number of those that were sent and not answered in full, or not yet: they may be billed.
     """
 
-    def __init__(self, message: str, retry_after_s: float | None = None, billed: bool = False):
-        super().__init__(message)
-        self.retry_after_s, self.billed = retry_after_s, billed
+    made = lost = 0
 
 
-class BudgetError(UserError):
-    """The run has used up its budget."""
+attempts = _Attempts()
 
-    exit_code = 4
+
+class Model(abc.ABC):
+    """A chat model. Threads can share it.
+
+    Args:
+      config: resolved.
+      calls: of the run; None limits this model alone.
+
+    Attributes:
+      name: in records.
+      asked, hits: number of requests to `ask` that the model answered, and that were answered before.
+    """
+
+    def __init__(self, config: ModelConfig, calls: Calls | None = None):
+        self.name, self._config, self._calls = config.model, config, calls or Calls()
+        self._limits, self._prices = config.limits, config.prices
+        self._lock, self._key_locks = threading.Lock(), collections.defaultdict(threading.Lock)
+        self.asked = self.hits = 0
+
+    def complete(self, request: ModelRequest, key: str = "") -> ModelReply:
+        """Makes a call; returns the model's answer with its cost.
+
+        Args:
+          key: under which the reply is kept for `ask`; empty does not keep it.
+
+        Raises:
+          BudgetError: the call could exceed the cap.
+          UserError: no call can succeed: a refused key, an exhausted quota, a wrong address; or no attempt
+            was answered, and the run does not wait for it.
+        """
+        calls, most = self._calls, self._prices.cost(request.estimated_tokens, self._config.longest)
+        entry = (request.purpose, self.name, most, request.estimated_tokens, self._limits)
+        while not (turn := calls.begin(*entry)).call:
+            time.sleep(turn.wait_s)
+        attempts.made = attempts.lost = 0
+        try:
+            while True:
+                while turn.wait_s:
+                    time.sleep(turn.wait_s)
+                    turn = calls.wait(turn.call)
+                try:
+                    # A model that has not answered is tried once at a time.
+                    reply = self._answer(request, 1 if turn.outage else self._config.calls)
+                    break
+                except TransientError as error:
+                    turn = calls.failed(turn.call, " ".join(str(error).split()), attempts.made)
+        except BaseException as error:
+            outcome = " ".join(f"{type(error).__name__}: {error}".split())
+            refused = isinstance(error, UserError) and not isinstance(error, NoAnswerError)
+            lost = most * attempts.lost
+            calls.end(turn.call, CallEnd(outcome, refused, attempts.made, unanswered_cost=lost))
+            raise
+        usage, cached = reply.usage, reply.cached_tokens
+        cost = self._prices.cost(usage.prompt_tokens, usage.response_tokens, cached)
+        end = CallEnd(
+            outcome=reply.problem or "ok",
+            answered=True,
+            attempts=attempts.made,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=cached,
+            response_tokens=usage.response_tokens,
+            cost=cost,
+            unanswered_cost=most * attempts.lost,
+            key=key,
+            text=reply.text if key else "",
+            model_version=reply.model_version if key else "",
+        )
+        seconds, outage_s = calls.end(turn.call, end)
+        usage = usage.model_copy(update={"seconds": seconds, "cost": cost})
+        return dataclasses.replace(reply, usage=usage, outage_s=outage_s)
+
+    def ask(self, request: ModelRequest) -> tuple[ModelReply, bool]:
+        """Returns the reply, also one that is no usable answer, and True if it was given before.
+
+        No request is paid for twice, also not after a kill. Raises as `complete`.
+        """
+        key = content_key(self.name, request)
+        with self._lock:
+            key_lock = self._key_locks[key]
+        # Two threads with the same request pay once; other requests do not wait.
+        with key_lock:
+            known = self._calls.reply(key)
+            reply = self.complete(request, key) if known is None else _reply(known)
+        with self._lock:
+            self.asked += known is None
+            self.hits += known is not None
+        return reply, known is not None
+
+    def reject(self, request: ModelRequest) -> None:
+        """Lets a request be asked again whose reply could not be read."""
+        self._calls.reject(content_key(self.name, request))
+
+    @abc.abstractmethod
+    def _answer(self, request: ModelRequest, calls: int) -> ModelReply:
+        """Returns the answer to a request, for which at most so many HTTP requests are made.
+
+        Raises:
+          TransientError: none was answered.
+          UserError: as `complete`.
+        """
+
+
+def content_key(name: str, request: ModelRequest) -> str:
+    """Returns the SHA-256 of the model's name, the messages (images by their hash) and the schema."""
+    messages = [message.model_dump(mode="json") for message in request.messages]
+    asked: list[Any] = [name, messages, request.schema]
+    if request.chat is not None:
+        asked += [request.chat, request.repeat]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+def _reply(line: Mapping[str, Any]) -> ModelReply:
+    """Returns the reply that a line of `Calls` holds."""
+    usage = CallUsage(
+        **{name: line[name] for name in ("prompt_tokens", "response_tokens", "seconds", "cost")}
+    )
+    problem = "" if line["outcome"] == "ok" else line["outcome"]
+    version = line.get("model_version", "")
+    return ModelReply(line.get("text", ""), usage, problem, line["cached_tokens"], model_version=version)
 
 
 def call_seed(*key: object) -> int:

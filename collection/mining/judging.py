@@ -10,10 +10,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from collection.llm.cached import CachedModel
 from collection.llm.model import Model, ModelRequest, call_seed
 from collection.mining.failure_modes import FailureLabel, rule_label
 from collection.mining.judge_messages import (
@@ -29,8 +27,6 @@ from collection.mining.runs import ParsedRun, RunPair
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage
 
-# File name of the cache of answers in a workdir.
-ANSWERS = "answers.sqlite"
 SOURCES = ("judge", "review", "rule")
 
 
@@ -85,18 +81,10 @@ class JudgedLabel(FailureLabel):
 
 
 class FailureLabeler:
-    """Labels pairs of runs with a model. Threads may share a labeler; each process needs its own.
+    """Labels pairs of runs with a model. Threads may share a labeler; each process needs its own."""
 
-    Args:
-      cache: the file of all answers (`ANSWERS` in a workdir), which processes may share. A question that it
-        answers is not sent again. None: in memory only.
-
-    Raises:
-      UserError: the file is no cache, or of another version.
-    """
-
-    def __init__(self, model: Model, cache: Path | None, config: JudgingConfig | None = None):
-        self._model, self._config = CachedModel(model, cache), config or JudgingConfig()
+    def __init__(self, model: Model, config: JudgingConfig | None = None):
+        self._model, self._config = model, config or JudgingConfig()
 
     @property
     def name(self) -> str:
@@ -105,17 +93,8 @@ class FailureLabeler:
 
     @property
     def requests(self) -> dict[str, int]:
-        """Numbers of questions that were sent to the model and that the cache answered."""
+        """Numbers of questions that were sent to the model and that had been answered before."""
         return {"asked": self._model.asked, "cache_hits": self._model.hits}
-
-    def close(self) -> None:
-        self._model.close()
-
-    def __enter__(self) -> FailureLabeler:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def label(self, success: ParsedRun, localization: ParsedRun) -> JudgedLabel:
         """Labels a pair; `source` is judge, review or rule.
@@ -150,7 +129,7 @@ class FailureLabeler:
 
         Raises:
           BudgetError, UserError: as `label`. No pair is started after the first error; calls in progress
-            end, and all answers are in the cache.
+            end, and all answers are kept.
         """
         if workers < 1:
             raise UserError(f"config.workers={workers}: use at least 1")

@@ -21,8 +21,8 @@ from ml_collections import ConfigDict
 from collection.corpus.filter import holder, image_fault
 from collection.corpus.guidance import TaskGuidance, read_guidance
 from collection.llm.build import make_model
+from collection.llm.calls import CALLS, Calls, CallsAddress, connect, serve
 from collection.llm.config import ModelConfig
-from collection.llm.ledger import LEDGER
 from collection.mining.audit import explain, to_audit, to_prompt, without_pair
 from collection.mining.balance import REASONS, BalanceConfig, choose
 from collection.mining.config import MineSettings
@@ -36,7 +36,7 @@ from collection.mining.divergence import (
     find_divergences,
 )
 from collection.mining.failure_modes import PAPER_SHARES, FailureLabel, rule_label
-from collection.mining.judging import ANSWERS, FailureLabeler, JudgingConfig
+from collection.mining.judging import FailureLabeler, JudgingConfig
 from collection.mining.pool import (
     Map,
     RunLocation,
@@ -77,14 +77,13 @@ class LabelerSettings:
     """The model that labels failures, for all processes.
 
     Attributes:
-      ledger, answers: files that all processes share: of the money spent, and of the answers.
+      calls: with the answers, in the process that has started the others.
       threads: number of pairs labelled at the same time in each process.
     """
 
     actor: ModelConfig
     config: JudgingConfig
-    ledger: Path
-    answers: Path
+    calls: CallsAddress
     threads: int = 8
 
 
@@ -155,8 +154,8 @@ def mine(
     """Finds the decisions that failed runs got wrong and successful runs got right.
 
     The workdir gets `prompts/` (for RL), `audit/` (one record per task, with both sides) and, last,
-    `report.json`. If a model labels the failures, `calls.sqlite` records the cost and `answers.sqlite` the
-    answers, so that a second call repeats no question.
+    `report.json`. If a model labels the failures, `calls.jsonl` has cost and answers, so that a second
+    call repeats no question.
 
     Args:
       settings: such as `configs.mine.get_config("demo")`, with `pools`.
@@ -177,13 +176,14 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
     pools = [pinned_for_run(pool, workdir) for pool in pool_folders(settings.pools)]
     verdicts = read_verdicts(parse_path(settings.replay, "config.replay")) if settings.replay else {}
     progress = Progress(workdir, "mine", 1)
-    mined = mine_pools(
-        pools,
-        TaskSettings(TERMS[settings.terms], PairConfig(), verdicts, _labeler_settings(settings, workdir)),
-        BalanceConfig(max_prompts=settings.max_prompts),
-        settings.workers or os.cpu_count() or 1,
-        lambda done, total: progress.update(done, total=total),
-    )
+    with _serve_labeler(settings, workdir) as judging:
+        mined = mine_pools(
+            pools,
+            TaskSettings(TERMS[settings.terms], PairConfig(), verdicts, judging),
+            BalanceConfig(max_prompts=settings.max_prompts),
+            settings.workers or os.cpu_count() or 1,
+            lambda done, total: progress.update(done, total=total),
+        )
     summary = summarize(mined)
     _write(mined, pools, workdir, to_config_dict(settings).to_dict())
     if not mined.prompts:
@@ -293,13 +293,12 @@ def _open_labels(judging: LabelerSettings | None) -> Iterator[None]:
     if judging is None:
         yield
         return
-    model = make_model(judging.actor, judging.ledger)
-    with FailureLabeler(model, judging.answers, judging.config) as judged:
-        _labels = functools.partial(judged.label_many, workers=judging.threads)
-        try:
-            yield
-        finally:
-            _labels = _rule_labels
+    judged = FailureLabeler(make_model(judging.actor, connect(judging.calls)), judging.config)
+    _labels = functools.partial(judged.label_many, workers=judging.threads)
+    try:
+        yield
+    finally:
+        _labels = _rule_labels
 
 
 # Stays open until the process ends; answers are on disk as soon as they arrive.
@@ -394,12 +393,14 @@ def summarize(mined: MiningResult) -> dict:
     }
 
 
-def _labeler_settings(settings: MineSettings, workdir: Path) -> LabelerSettings | None:
+@contextlib.contextmanager
+def _serve_labeler(settings: MineSettings, workdir: Path) -> Iterator[LabelerSettings | None]:
     if settings.actor.kind == "none":
-        return None
-    return LabelerSettings(
-        settings.actor.resolve(), JudgingConfig(), workdir / LEDGER, workdir / ANSWERS, settings.threads
-    )
+        yield None
+        return
+    actor = settings.actor.resolve()
+    with Calls(workdir / CALLS) as calls, serve(calls) as address:
+        yield LabelerSettings(actor, JudgingConfig(), address, settings.threads)
 
 
 def pool_folders(pools: str) -> list[AnyPath]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from collection.evaluation.statistics import rate_interval
 from collection.llm.build import make_actor
-from collection.llm.ledger import LEDGER
+from collection.llm.calls import CALLS, Calls, CallsAddress, connect, serve
 from collection.replay.config import VerifySettings
 from collection.replay.elements import move_reply
 from collection.replay.trials import RESETTABLE, Outcome, Player, Trial
@@ -204,7 +204,13 @@ def _verdicts(
         return
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(settings.workers, len(decisions)))
-    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(settings, workdir)) as executor:
+    with (
+        Calls(workdir / CALLS) as calls,
+        serve(calls) as address,
+        ProcessPoolExecutor(
+            workers, context, initializer=_begin, initargs=(settings, workdir, address)
+        ) as executor,
+    ):
         try:
             yield from executor.map(_decide, decisions)
         except BaseException:
@@ -221,9 +227,9 @@ class _Process:
 _process: list[_Process] = []
 
 
-def _begin(settings: VerifySettings, workdir: Path) -> None:
+def _begin(settings: VerifySettings, workdir: Path, calls: CallsAddress) -> None:
     exit_with_parent()
-    actor = make_actor(settings.actor.resolve(), workdir / LEDGER)
+    actor = make_actor(settings.actor.resolve(), connect(calls))
     player = Player(
         settings.browser, settings.prompt, settings.limits, ImageStore(workdir), actor, FURTHER_STEPS
     )

@@ -18,12 +18,14 @@ from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.environments.web import WebEnvironment
 from collection.llm.actor import LLMActor
-from collection.llm.chat import ChatModel
+from collection.llm.build import make_model
+from collection.llm.config import ModelConfig
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Task
 
 website, objective, base_url, name, *private = sys.argv[1:]
-model = ChatModel(base_url, name, api_key=os.environ.get("OPENAI_API_KEY", ""), structured="json")
+key = "OPENAI_API_KEY" if "OPENAI_API_KEY" in os.environ else ""
+model = make_model(ModelConfig(kind="chat", base_url=base_url, model=name, api_key_env=key).resolve())
 task = Task(task_id="example", website=website, objective=objective)
 folder = Path(tempfile.mkdtemp())
 images = ImageStore(folder)

@@ -19,7 +19,7 @@ from rmsweb_jax.storage import AnyPath
 REPORT = "report.json"
 _SUFFIXES = (".json", ".jsonl", ".md")
 # They change while a stage runs.
-_NOT_SIDE_FILES = (MANIFEST, "progress.json", "elapsed.json", "workers.json")
+_NOT_SIDE_FILES = (MANIFEST, "calls.jsonl", "progress.json", "elapsed.json", "workers.json")
 
 
 def side_files(folder: Path) -> list[Path]:

@@ -31,8 +31,10 @@ from rmsweb_jax.storage.paths import VERSIONS
 CONFIG, _NAME = "config.json", ".run"
 # They are of this machine, published as a data set, or saved to the bucket while the stage runs.
 _FOLDERS = ("images", "journal", "files", "checkpoints", VERSIONS)
-_FILES = (_NAME, ".lock", "progress.json", "elapsed.json", "workers.json", "log.txt", MANIFEST, REPORT)
-_SUFFIXES = (".array_record", ".sqlite", ".sqlite-wal", ".sqlite-shm")
+_FILES = (
+    *(_NAME, ".lock", "progress.json", "elapsed.json", "workers.json", "calls.jsonl", "log.txt"),
+    *(MANIFEST, REPORT),
+)
 _THREADS = 8
 # The buckets of the stages that run in this process, by the folder in which they work.
 _targets: dict[Path, tuple[StorePath, Lease]] = {}
@@ -131,7 +133,7 @@ def _files(folder: Path, datasets: list[Path]) -> Iterator[Path]:
         parts = path.relative_to(folder).parts
         if not path.is_file() or is_temporary(path) or any(path.is_relative_to(one) for one in datasets):
             continue
-        if parts[0] in _FOLDERS or path.suffix in _SUFFIXES or (len(parts) == 1 and parts[0] in _FILES):
+        if parts[0] in _FOLDERS or path.suffix == ".array_record" or (len(parts) == 1 and parts[0] in _FILES):
             continue
         yield path
 

@@ -14,7 +14,7 @@ from collection.fleet.rounds import Job, Reflected, run_round
 from collection.fleet.run import Fleet
 from collection.fleet.worker import RoundDone, RoundRequest, RunFailure
 from collection.fleet.worker_pool import Message, WorkerDied
-from collection.llm.ledger import CallLedger
+from collection.llm.calls import Calls
 from configs.collect import get_config
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import CallUsage, Outcome, Reflection, Task, Trajectory
@@ -159,7 +159,7 @@ def run(
         JournalIndex(workdir),
         pool,
         Stop(lambda: stop(pool.now)),
-        CallLedger(None),
+        Calls(),
         lambda: pool.now,
     )
     try:

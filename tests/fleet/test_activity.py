@@ -8,15 +8,14 @@ import pytest
 from collection.fleet.activity import WORKERS, Activity, Reporter, ReportingActor, WorkerReports
 from collection.fleet.worker_pool import NotPlaced
 from collection.llm.actor import ActorReply, ReflectionRequest
-from collection.llm.ledger import CallLedger, CallOutcome, read_by_model
-from collection.llm.ledger_server import serve_ledger
+from collection.llm.calls import Calls, Limits, serve
 from rmsweb_jax.errors import StoppedError
 from tests.fleet.acting import Act, ActedPool, config, run, web_job
 
 
-def test_a_worker_tells_its_parent_what_it_does(tmp_path):
+def test_a_worker_tells_its_parent_what_it_does():
     reports = WorkerReports()
-    with serve_ledger(tmp_path / "calls.sqlite", others={"report": reports.add}) as (_, address):
+    with serve(Calls(), reports=reports) as address:
         reporter = Reporter(address, "000001")
         assigned = Activity("000001", "shop/1", "shop.com", 2, waiting_for="browser")
 
@@ -42,33 +41,15 @@ def test_a_worker_tells_its_parent_what_it_does(tmp_path):
 
 
 def test_the_file_is_replaced_at_most_once_a_second(tmp_path):
-    reports, path, ledger = WorkerReports(), tmp_path / WORKERS, CallLedger(None)
-    for cost in (0.5, 0.25):
-        call = ledger.open_call("step", "gemini", 1.0, 0.0, 100.0, 60.0)
-        assert call is not None
-        ledger.settle_call(call, CallOutcome("ok", 2, 4.0, 10, 0, 5, cost), 104.0)
-    ledger.begin_outage("gemini", 105.0, 165.0)
-    reports.write(tmp_path, [Activity("000001", "shop/1")], ledger)
+    reports, path, calls = WorkerReports(), tmp_path / WORKERS, Calls()
+    turn = calls.begin("reply", "gemini", 1.0, 10, Limits(outage_s=60.0))
+    calls.failed(turn.call, "down", 1)
+    reports.write(tmp_path, [Activity("000001", "shop/1")], calls)
     written = json.loads(path.read_bytes())
     assert written["workers"][0] == dataclasses.asdict(Activity("000001", "shop/1"))
-    assert isinstance(written["time"], float)
-    (model,) = written["models"]
-    assert (model["calls"], model["attempts"], model["cost_usd"], model["mean_seconds"]) == (2, 4, 0.75, 4.0)
-    assert written["outages"] == {"gemini": {"since": 105.0, "probes": 0, "probe_at": 165.0}}
-    reports.write(tmp_path, [], ledger)
+    assert isinstance(written["time"], float) and written["outages"].keys() == {"gemini"}
+    reports.write(tmp_path, [], calls)
     assert json.loads(path.read_bytes()) == written
-
-
-def test_a_file_of_calls_is_read_when_no_run_has_it(tmp_path):
-    path = tmp_path / "calls.sqlite"
-    assert read_by_model(path) == []
-    with serve_ledger(path) as (ledger, _):
-        ledger.open_call("step", "gemini", 1.0, 0.0, 100.0, 60.0)
-        assert read_by_model(path) == []
-    (row,) = read_by_model(path)
-    assert (row["model"], row["purpose"], row["open"]) == ("gemini", "step", 1)
-    path.write_bytes(b"nothing")
-    assert read_by_model(path) == []
 
 
 def test_busy_and_idle_workers_are_listed(tmp_path):

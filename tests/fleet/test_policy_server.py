@@ -13,8 +13,8 @@ from collection.fleet.config import CollectSettings
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.ray_pool import credentials
 from collection.judges.build import JudgeConfig
+from collection.llm.calls import own_address
 from collection.llm.config import ActorConfig, ModelConfig
-from collection.llm.ledger_server import own_address
 from configs.collect import get_config
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import from_config

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from collection.fleet.collect import collect
-from collection.llm.ledger import LEDGER, CallLedger
+from collection.llm.calls import CALLS, Calls
 from configs.collect import get_config
 from rmsweb_jax.errors import user_message
 from tests.llm.answers import GOOD, PER_DAY, WELL, gemini_error, openai_error, retry_info
@@ -57,7 +57,7 @@ def stopped(tmp_path, monkeypatch):
 )
 def test_a_gpt_that_cannot_be_asked(stopped, answer, line):
     with ModelServer([answer]) as server:
-        said, code = stopped("web_gpt", actor={"base_url": f"{server.url}/v1"})
+        said, code = stopped("web_gpt", actor={"base_url": f"{server.url}/v1", "calls": 1})
         assert line in said and code == 2 and len(server.calls) == 1
 
 
@@ -65,17 +65,17 @@ def test_a_gpt_that_cannot_be_asked(stopped, answer, line):
     "answer,line",
     [
         (gemini_error(400, "API key not valid. Please pass a valid API key."), "check GEMINI_API_KEY"),
-        (gemini_error(404, "models/gem is not found", "NOT_FOUND"), "check config.actor.model"),
+        (gemini_error(404, "models/gem is not found", "NOT_FOUND"), "check config.actor.base_url and"),
         (
             gemini_error(429, QUOTA, "RESOURCE_EXHAUSTED", PER_DAY, retry_info("9s")),
-            "the quota is used up: continue",
+            "the quota is used up: raise it or wait",
         ),
     ],
     ids=["key", "model", "quota of the day"],
 )
 def test_a_gemini_that_cannot_be_asked(stopped, answer, line):
     with ModelServer([answer]) as server:
-        said, code = stopped("web", actor={"base_url": server.url})
+        said, code = stopped("web", actor={"base_url": server.url, "calls": 1})
         assert line in said and code == 2 and len(server.calls) == 1
 
 
@@ -100,13 +100,19 @@ def test_models_that_answer_are_asked_once_each_and_entered(stopped, tmp_path, c
         assert NO_CHROMIUM in said
         assert [len(one.calls) for one in (server, judge)] == [1, 1]
     assert "gpt-5.1: test call: the reply was cut off after 8192 tokens" in capfd.readouterr().err
-    totals = CallLedger(tmp_path / "run" / LEDGER).totals()
+    totals = Calls(tmp_path / "run" / CALLS).totals()
     assert totals["check"]["calls"] == 2 and totals["check"]["cost_usd"] > 0
 
 
 def test_a_gemini_that_answers_is_asked_with_the_schema_of_replies(stopped):
     with ModelServer([GOOD]) as server:
-        assert NO_CHROMIUM in stopped("web", actor={"base_url": server.url, "reasoning_effort": "low"})[0]
+        assert (
+            NO_CHROMIUM
+            in stopped(
+                "web",
+                actor={"base_url": server.url, "parameters": {"thinking_config": {"thinking_level": "LOW"}}},
+            )[0]
+        )
         # The judge is the actor's model, which has answered.
         assert len(server.calls) == 1
     config = server.calls[0].body["generationConfig"]

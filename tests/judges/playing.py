@@ -9,7 +9,6 @@ from typing import Literal, get_args
 
 from collection.judges.base import Verdict
 from collection.judges.build import METHODS
-from collection.llm.cached import CachedModel
 from tests.judges.runs import rubric_notes, run
 from tests.judges.server import Pictures, model_at
 from tests.judges.verdicts import Said
@@ -40,11 +39,9 @@ def play_all(table: Iterable[Said]) -> list[JudgeRun]:
     table, played = list(table), []
     for api in APIS:
         with PromptServer(lambda _: Answer()) as server:
-            model = model_at(server, api)
             for said in table:
                 server.reply_to = lambda prompt, said=said, api=api: said.answer(api)
-                # A cache of its own, since all ask the same.
-                with CachedModel(model, None) as cached:
-                    judge = METHODS[said.judge](cached, rubric_notes())
-                    played.append(JudgeRun(said, api, judge.judge(run(), Pictures())))
+                # A model with calls of its own, since all ask the same.
+                judge = METHODS[said.judge](model_at(server, api), rubric_notes())
+                played.append(JudgeRun(said, api, judge.judge(run(), Pictures())))
     return played

@@ -1,10 +1,9 @@
-"""A judge's endpoint on loopback, and judges behind it: real clients, both APIs, a cache."""
+"""A judge's endpoint on loopback, and judges behind it: real clients, both APIs."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -13,7 +12,7 @@ from collection.judges.asking import ModelJudge
 from collection.judges.build import METHODS
 from collection.judges.notes import TaskNotes
 from collection.llm.build import make_model
-from collection.llm.cached import CachedModel
+from collection.llm.calls import Calls
 from collection.llm.config import ModelConfig
 from collection.llm.model import Model
 from tests.llm.answers import completion
@@ -46,12 +45,12 @@ def says(**texts: str) -> Callable[[str], Answer]:
 
 
 def model_at(server: ModelServer, kind: Literal["chat", "gemini"] = "chat", **settings: Any) -> Model:
-    """A server's model as a run makes it; a call that fails is not repeated."""
+    """A server's model as a run makes it, its calls in `file`; a call that fails is not repeated."""
     values: dict[str, Any] = {"model": "judge-1", "calls": 1, "max_tokens": 100, "timeout_s": 30.0} | settings
-    ledger, address = values.pop("ledger", None), f"{server.url}/v1" if kind == "chat" else server.url
+    file, address = values.pop("file", None), f"{server.url}/v1" if kind == "chat" else server.url
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GEMINI_API_KEY", "key")
-        return make_model(ModelConfig(kind=kind, base_url=address, **values).resolve(), ledger)
+        return make_model(ModelConfig(kind=kind, base_url=address, **values).resolve(), Calls(file))
 
 
 @contextlib.contextmanager
@@ -59,9 +58,7 @@ def judge_at(
     server: ModelServer,
     method: str,
     notes: Mapping[str, TaskNotes] | None = None,
-    path: Path | None = None,
     **settings: Any,
 ) -> Iterator[ModelJudge]:
-    """A judge behind a server, its replies kept at `path`."""
-    with CachedModel(model_at(server, **settings), path) as model:
-        yield METHODS[method](model, notes)
+    """A judge behind a server, its calls kept in `file`."""
+    yield METHODS[method](model_at(server, **settings), notes)

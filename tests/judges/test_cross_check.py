@@ -17,7 +17,6 @@ from collection.judges.cross_check import (
     summarize,
 )
 from collection.judges.judgements import Judgement
-from collection.llm.cached import CachedModel
 from rmsweb_jax.records.schema import CallUsage
 from tests.judges.runs import run
 from tests.judges.server import Pictures, model_at, says
@@ -40,8 +39,8 @@ def judgement(success: bool | None = False, text: str = "No price is shown.\nNOT
 
 def checked(words, seen="the last page", trajectory=None, reply_to=None, **settings):
     with PromptServer(reply_to or says(cross_check=words)) as server:
-        with CachedModel(model_at(server, **settings), None) as model:
-            found = CrossCheck(model).check(trajectory or run(3), judgement(), seen, Pictures())
+        check = CrossCheck(model_at(server, **settings))
+        found = check.check(trajectory or run(3), judgement(), seen, Pictures())
         return found, server
 
 

@@ -11,10 +11,9 @@ from collection.evaluation.results import Results, gather_results, score
 from collection.judges import evidence
 from collection.judges.base import GAVE_UP
 from collection.judges.build import METHODS
-from collection.llm.cached import CachedModel
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 from tests.judges.runs import run
-from tests.judges.server import Pictures, judge_at, model_at, says
+from tests.judges.server import Pictures, judge_at, says
 from tests.llm.answers import candidate, completion
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
@@ -48,7 +47,7 @@ def named(answer: Answer, **names: str) -> Answer:
 def test_a_verdict_names_judge_model_and_version_also_from_the_cache(api, answer, tmp_path):
     with PromptServer(lambda _: answer) as server:
         for _ in range(2):
-            with judge_at(server, OUTCOME, path=tmp_path / "replies.sqlite", kind=api) as judge:
+            with judge_at(server, OUTCOME, file=tmp_path / "calls.jsonl", kind=api) as judge:
                 verdict = judge.judge(run(), Pictures())
             assert verdict.fingerprint == judge.fingerprint.model_copy(
                 update={"model_version": "judge-1-2026-08-06"}
@@ -123,18 +122,3 @@ def test_results_and_report_name_each_judge_once_and_old_files_are_read():
     assert Trajectory.model_validate(record) == runs[1]
     del record["judge_fingerprint"]
     assert Trajectory.model_validate(record).judge_fingerprint is None
-
-
-def test_a_cache_from_before_versions_were_recorded_is_read(tmp_path):
-    path = tmp_path / "replies.sqlite"
-    with PromptServer(says(outcome="SUCCESS")) as server:
-        with judge_at(server, OUTCOME, path=path) as judge:
-            judge.judge(run(), Pictures())
-        with CachedModel(model_at(server), path) as cache:
-            ((line,),) = cache._run("SELECT reply FROM replies")
-            stored = json.loads(line)
-            del stored["model_version"]
-            cache._run("UPDATE replies SET reply = ?", json.dumps(stored))
-        with judge_at(server, OUTCOME, path=path) as judge:
-            assert judge.judge(run(), Pictures()).success is True
-        assert len(server.calls) == 1

@@ -18,9 +18,8 @@ from collection.judges.official.checkouts import OFFICIAL, check_checkout
 from collection.judges.official.endpoint import JudgeEndpoint
 from collection.judges.official.evidence import action_words, element_words, episode
 from collection.judges.official.judge import NO_SCREENSHOTS, OfficialJudge
-from collection.llm.cached import CachedModel, content_key
 from collection.llm.config import ModelConfig
-from collection.llm.model import IMAGE_TOKENS, ModelRequest
+from collection.llm.model import IMAGE_TOKENS, ModelRequest, content_key
 from rmsweb_jax.actions import ACTIONS, parse_reply
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Element
@@ -46,7 +45,7 @@ def checkout(tmp_path, monkeypatch):
 
 
 def judge(checkout, server, **settings):
-    return OfficialJudge("webvoyager", checkout, CachedModel(model_at(server, **settings), None))
+    return OfficialJudge("webvoyager", checkout, model_at(server, **settings))
 
 
 def says(*texts):
@@ -123,10 +122,10 @@ def test_a_repeated_question_gets_a_reply_of_its_own_and_known_replies_cost_noth
     record = run(objective="Look twice.")
     with PromptServer(says("NOT SUCCESS", "SUCCESS")) as server:
         for _ in range(2):
-            with CachedModel(model_at(server), tmp_path / "replies.sqlite") as model:
-                official = OfficialJudge("webvoyager", checkout, model)
-                assert official.judge(record, Screenshots()).success is True
-                assert (model.asked, model.hits) in ((2, 0), (0, 2))
+            model = model_at(server, file=tmp_path / "calls.jsonl")
+            official = OfficialJudge("webvoyager", checkout, model)
+            assert official.judge(record, Screenshots()).success is True
+            assert (model.asked, model.hits) in ((2, 0), (0, 2))
         assert len(server.calls) == 2
 
 

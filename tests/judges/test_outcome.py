@@ -5,31 +5,26 @@ import pytest
 from collection.judges.base import GAVE_UP, NO_ANSWER, allows_no
 from collection.judges.notes import Criterion, Reference, TaskNotes
 from collection.judges.outcome import SCREENSHOTS, OwnOutcomeJudge
-from collection.llm.cached import CachedModel
+from collection.llm.config import Prices
 from collection.llm.model import ModelReply
 from rmsweb_jax.records.images import image_names
 from rmsweb_jax.records.schema import CallUsage
 from tests.judges.runs import run, shots
 from tests.judges.server import Pictures
+from tests.llm.sharing import Script
 from tests.trajectories import CLICK, DONE, step
 
 
-class Scripted:
+class Scripted(Script):
     """A model that always says the same, and keeps what it was asked."""
 
-    name = "scripted-judge"
-
     def __init__(self, text, problem=""):
-        self._reply = ModelReply(text, CallUsage(prompt_tokens=7, cost=0.25), problem)
-        self.requests = []
-
-    def complete(self, request):
-        self.requests.append(request)
-        return self._reply
+        reply = ModelReply(text, CallUsage(prompt_tokens=8), problem)
+        super().__init__(None, reply, prices=Prices(prompt=31250.0))
 
 
 def judge(model, trajectory, notes=None):
-    return OwnOutcomeJudge(CachedModel(model, None), notes).judge(trajectory, Pictures())
+    return OwnOutcomeJudge(model, notes).judge(trajectory, Pictures())
 
 
 def test_the_model_sees_request_answer_last_page_and_the_last_four_pictures():
@@ -97,8 +92,7 @@ def test_a_reply_that_cannot_be_used_is_asked_for_once_more_and_keeps_its_cost(w
 
 def test_a_second_reply_that_can_be_read_is_the_verdict():
     model = Scripted("SUCCESS")
-    replies = [ModelReply("Yes, all of it.", CallUsage(cost=0.25)), ModelReply("NOT SUCCESS")]
-    model.complete = lambda request: replies.pop(0)
+    model.answers = [ModelReply("Yes, all of it.", CallUsage(prompt_tokens=8)), ModelReply("NOT SUCCESS")]
     verdict = judge(model, run())
     assert (verdict.success, verdict.text, verdict.usage.cost) == (False, "NOT SUCCESS", 0.25)
 

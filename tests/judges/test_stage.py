@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collection.judges.build import REPLIES
 from collection.judges.judgements import in_order
-from collection.llm.ledger import LEDGER, CallLedger
-from collection.llm.model import BudgetError
+from collection.llm.calls import CALLS, BudgetError, Calls
 from rmsweb_jax.errors import UserError
 from tests.judges.data_sets import OUTCOME, judge, put_data, reply_to, runs, settings
 from tests.judges.server import kind_of
@@ -125,14 +123,14 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path, data, server):
     with subprocess.Popen([*command, f"--workdir={tmp_path / 'judge'}"], cwd=ROOT) as process:
         assert server.hung.acquire(timeout=3000)
         process.send_signal(signal.SIGKILL)
-    assert kept_in(tmp_path / "judge" / REPLIES) == 5
+    assert kept_in(tmp_path / "judge" / CALLS) == 5
     assert not (tmp_path / "judge/judgements.jsonl").exists()
     server.hang_from = 0
     server.calls.clear()
     report = judge(tmp_path / "judge", changes)
     assert len(server.calls) == QUESTIONS - 5 == report["requests"]["asked"]
     assert report["judges"]["own_outcome"]["passed"] == 2
-    # The call whose answer was lost stays in the ledger.
+    # The call whose answer was lost stays in the file.
     assert report["calls"]["judge"]["calls"] == QUESTIONS + 1
 
 
@@ -141,11 +139,9 @@ def test_the_money_cap_ends_the_stage_and_keeps_answers(tmp_path, data, server):
     with pytest.raises(BudgetError) as error:
         judge(tmp_path / "judge", settings(data, server.url, **prices, **{"actor.cap_usd": 0.5}))
     assert error.value.exit_code == 4
-    answered = kept_in(tmp_path / "judge" / REPLIES)
-    assert (
-        0 < answered == len(server.calls) < QUESTIONS
-        and CallLedger(tmp_path / "judge" / LEDGER).spent() <= 0.5
-    )
+    answered = kept_in(tmp_path / "judge" / CALLS)
+    assert 0 < answered == len(server.calls) < QUESTIONS
+    assert Calls(tmp_path / "judge" / CALLS).spent() <= 0.5
     report = judge(tmp_path / "judge", settings(data, server.url, **prices, **{"actor.cap_usd": 500.0}))
     assert len(server.calls) == QUESTIONS and report["cost_usd"] == pytest.approx(0.11 * QUESTIONS)
     assert report["judges"]["own_outcome"]["cost_usd"] == pytest.approx(0.11 * ASKED_OUTCOME)

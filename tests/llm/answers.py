@@ -8,9 +8,9 @@ from typing import Any, Literal
 from tests.llm.server import Answer
 
 Wait = tuple[float, float]
-# Bounds of a retry-after delay: never shorter, at most the jitter longer.
-JITTER_S = 1.0
-BACKOFF: tuple[Wait, ...] = ((0.0, 1.0), (0.0, 2.0), (0.0, 4.0), (0.0, 8.0))
+# Of the libraries' own retries.
+GEMINI: tuple[Wait, ...] = ((1.0, 2.0), (4.0, 5.0), (16.0, 17.0), (60.0, 60.0))
+OPENAI: tuple[Wait, ...] = ((0.37, 0.5), (0.75, 1.0), (1.5, 2.0), (3.0, 4.0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,6 @@ class Case:
     Attributes:
       sent: the endpoint's answers in words.
       calls: how many are made.
-      refused: how many of them were refused for a parameter; they are part of the same attempt.
       waits: bounds of each wait between them, in seconds.
       text: the answer's text; None when an error ends the run.
       problem: of the reply, or part of the error's line.
@@ -35,12 +34,7 @@ class Case:
     problem: str = ""
     waits: tuple[Wait, ...] = ()
     lost: int = 0
-    refused: int = 0
     api: Literal["gemini", "chat"] = "gemini"
-
-
-def delay(seconds: float) -> Wait:
-    return (seconds, seconds + JITTER_S)
 
 
 def candidate(parts: Any, reason: str | None = "STOP", **more: Any) -> Answer:
@@ -72,9 +66,9 @@ def completion(text: str | None, reason: str = "stop") -> Answer:
     return Answer(body={"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}})
 
 
-def openai_error(status: int, message: str, code: str | None = None, param: str | None = None) -> Answer:
+def openai_error(status: int, message: str, code: str | None = None) -> Answer:
     """Returns an error as OpenAI sends it."""
-    error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
     return Answer(status, {"error": error})
 
 

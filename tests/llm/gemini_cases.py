@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from tests.llm.answers import (
-    BACKOFF,
+    GEMINI,
     GOOD,
     PER_DAY,
     TEXT,
     Case,
     candidate,
-    delay,
     gemini_error,
     quota,
     retry_info,
@@ -141,54 +140,21 @@ def _no_replies() -> list[Case]:
 def _again() -> list[Case]:
     busy = gemini_error(503, "The model is overloaded.", "UNAVAILABLE")
     slow = gemini_error(429, "Quota exceeded.", _EXHAUSTED, _PER_MINUTE, retry_info("31.5s"))
-    late = dataclasses.replace(gemini_error(429, "Slow down.", _EXHAUSTED), headers={"Retry-After": "7"})
-    dated = dataclasses.replace(busy, headers={"Retry-After": "+40"})
-    both = dataclasses.replace(slow, headers={"Retry-After": "5"})
     page = Answer(502, b"<html>Bad gateway</html>", {"Content-Type": "text/html"})
     short = dataclasses.replace(GOOD, short=9)
+    half = Answer(body=b'{"candidates": [')
     return [
-        Case(
-            "429, RetryInfo",
-            "429 with `retryDelay` 31.5s, then an answer",
-            (slow, GOOD),
-            2,
-            TEXT,
-            waits=(delay(31.5),),
-        ),
-        Case(
-            "429, Retry-After",
-            "429 with `Retry-After: 7`, then an answer",
-            (late, GOOD),
-            2,
-            TEXT,
-            waits=(delay(7),),
-        ),
-        Case(
-            "503, Retry-After as a date",
-            "503 with a date 40 to 41 s ahead",
-            (dated, GOOD),
-            2,
-            TEXT,
-            waits=((35.0, 42.0),),
-        ),
-        Case(
-            "429, both",
-            "`Retry-After: 5` and `retryDelay` 31.5s",
-            (both, GOOD),
-            2,
-            TEXT,
-            waits=(delay(31.5),),
-        ),
-        Case("503", "503 three times, then an answer", (busy, busy, busy, GOOD), 4, TEXT, waits=BACKOFF[:3]),
-        Case("500", "500 with an empty body", (Answer(500, b""), GOOD), 2, TEXT, waits=BACKOFF[:1]),
-        Case("gateway's page", "502 with HTML", (page, GOOD), 2, TEXT, waits=BACKOFF[:1]),
+        Case("429", "429 with `retryDelay` 31.5s, then an answer", (slow, GOOD), 2, TEXT, waits=GEMINI[:1]),
+        Case("503", "503 three times, then an answer", (busy, busy, busy, GOOD), 4, TEXT, waits=GEMINI[:3]),
+        Case("500", "500 with an empty body", (Answer(500, b""), GOOD), 2, TEXT, waits=GEMINI[:1]),
+        Case("gateway's page", "502 with HTML", (page, GOOD), 2, TEXT, waits=GEMINI[:1]),
         Case(
             "reset",
             "the connection reset before an answer",
             (Answer(reset=True), GOOD),
             2,
             TEXT,
-            waits=BACKOFF[:1],
+            waits=GEMINI[:1],
             lost=1,
         ),
         Case(
@@ -197,34 +163,18 @@ def _again() -> list[Case]:
             (short, GOOD),
             2,
             TEXT,
-            waits=BACKOFF[:1],
+            waits=GEMINI[:1],
             lost=1,
         ),
-        Case(
-            "no JSON",
-            "200 with half of a JSON text",
-            (Answer(body=b'{"candidates": ['), GOOD),
-            2,
-            TEXT,
-            waits=BACKOFF[:1],
-            lost=1,
-        ),
-        Case(
-            "wrong shape",
-            "200, `parts` is text",
-            (candidate("no"), GOOD),
-            2,
-            TEXT,
-            waits=BACKOFF[:1],
-            lost=1,
-        ),
+        Case("no JSON", "200 with half of a JSON text", (half,), 1, "", "a malformed answer", lost=1),
+        Case("wrong shape", "200, `parts` is text", (candidate("no"),), 1, "", "a malformed answer", lost=1),
         Case(
             "silence",
             "nothing within the timeout",
             (Answer(silent=True), GOOD),
             2,
             TEXT,
-            waits=BACKOFF[:1],
+            waits=GEMINI[:1],
             lost=1,
         ),
     ]
@@ -234,25 +184,18 @@ def _for_good() -> list[Case]:
     invalid = "API key not valid. Please pass a valid API key."
     down = gemini_error(503, "The model is overloaded.", "UNAVAILABLE")
     day = gemini_error(429, "Quota exceeded.", _EXHAUSTED, PER_DAY, retry_info("20s"))
-    hours = gemini_error(429, "Quota exceeded.", _EXHAUSTED, retry_info("7200s"))
     complex_schema = "The specified schema produces a constraint that has too many states for serving."
     return [
-        Case("503 for good", "503 every time", (down,), 5, None, "no answer after 5 calls", BACKOFF),
-        Case(
-            "429, a day's quota",
-            "429, `quotaId` per day, `retryDelay` 20s",
-            (day,),
-            1,
-            None,
-            "the quota is used up: continue tomorrow",
-        ),
+        Case("503 for good", "503 every time", (down,), 5, None, "no answer after 5 calls", GEMINI),
+        Case("429, a day's quota", "429, `quotaId` per day", (day,), 5, None, "the quota is used up", GEMINI),
         Case(
             "429, prepaid credits",
             "429, RESOURCE_EXHAUSTED, credits depleted",
             (gemini_error(429, "Your prepayment credits are depleted.", _EXHAUSTED),),
-            1,
+            5,
             None,
             "the quota is used up",
+            GEMINI,
         ),
         Case(
             "thinking level",
@@ -260,9 +203,8 @@ def _for_good() -> list[Case]:
             (gemini_error(400, "Thinking level is not supported for this model.", "INVALID_ARGUMENT"),),
             1,
             None,
-            "this model does not take this config.actor.reasoning_effort",
+            "config.actor.parameters changes what is sent",
         ),
-        Case("429, two hours", "429 with `retryDelay` 7200s", (hours,), 1, None, "asks to wait 7200 s"),
         Case(
             "invalid key",
             "400, API_KEY_INVALID",
@@ -285,7 +227,7 @@ def _for_good() -> list[Case]:
             (gemini_error(404, "models/gem is not found", "NOT_FOUND"),),
             1,
             None,
-            "check config.actor.model",
+            "check config.actor.base_url and config.actor.model",
         ),
         Case(
             "schema refused",

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from typing import Any
 
-from collection.llm.ledger import CallLedger
-from collection.llm.ledger_server import LedgerAddress, RemoteLedger
-from collection.llm.metered import MeteredModel, RetryPolicy, UsageLimits
-from collection.llm.model import BudgetError, Model, ModelReply, ModelRequest
-from collection.llm.prices import Prices
+from collection.llm.calls import BudgetError, Calls, CallsAddress, Limits, connect
+from collection.llm.config import Prices
+from collection.llm.model import Model, ModelReply, ModelRequest, attempts
 from rmsweb_jax.records.schema import CallUsage, Message, TextPart
 
 # 300 bytes: about 101 tokens before the model has counted 80.
 REQUEST = ModelRequest((Message(role="user", content=(TextPart(text="x" * 300),)),), "judge", 1)
 REPLY = ModelReply("yes", CallUsage(prompt_tokens=80, response_tokens=20))
 PRICES = Prices(prompt=1000.0, response=1000.0, cached=100.0)
-MAX_TOKENS = 99
 MOST = 0.2  # Of a call: 101 + 99 tokens.
 
 
 class Clock:
-    """A Unix clock that advances only by sleeping."""
+    """A clock that advances only by sleeping."""
 
-    def __init__(self, now: float = 1e9):
+    def __init__(self, now: float = 1000.0):
         self.now, self.slept = now, []
 
     def __call__(self) -> float:
@@ -39,65 +36,72 @@ class Clock:
         self.now += seconds
 
 
-class Script:
+@dataclasses.dataclass(frozen=True)
+class _Config:
+    model = "m"
+    longest = 99
+    calls = 5
+    limits: Limits
+    prices: Prices
+
+
+class Script(Model):
     """A model that returns or raises the given items in order, the last one for ever."""
 
-    name = "m"
+    def __init__(
+        self,
+        calls: Calls | None,
+        *answers: ModelReply | BaseException,
+        prices: Prices = PRICES,
+        **limits: float,
+    ):
+        super().__init__(_Config(Limits(**limits), prices), calls)  # pyright: ignore
+        self.answers, self.requests = list(answers), []
 
-    def __init__(self, *answers: ModelReply | BaseException):
-        self.answers, self.calls = list(answers), 0
+    @property
+    def made(self) -> int:
+        return len(self.requests)
 
-    def complete(self, request: ModelRequest) -> ModelReply:
-        self.calls += 1
+    def _answer(self, request: ModelRequest, calls: int) -> ModelReply:
+        self.requests.append(request)
+        attempts.made += 1
+        attempts.lost += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
+            # Others say that the request was sent; these, that it was answered.
+            attempts.lost -= isinstance(answer, Exception) and not isinstance(answer, ConnectionError)
             raise answer
+        attempts.lost -= 1
         return answer
 
 
-def metered(
-    model: Model,
-    ledger: CallLedger,
-    clock: Clock,
-    limits: UsageLimits | None = None,
-    prices: Prices = PRICES,
-    attempts: int = 5,
-) -> MeteredModel:
-    retries = RetryPolicy(attempts=attempts)
-    return MeteredModel(
-        model, ledger, limits or UsageLimits(), retries, prices, MAX_TOKENS, clock, clock.sleep
-    )
+class Dies(Script):
+    """A model whose process is killed while it answers its last call."""
+
+    def _answer(self, request: ModelRequest, calls: int) -> ModelReply:
+        if len(self.answers) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super()._answer(request, calls)
 
 
-def spend(where: Path | LedgerAddress, calls: SimpleQueue[int], cap: float) -> None:
-    """Calls until the cap stops it. The clock is real, so that other processes' calls do not seem dead."""
-    soon: Callable[[float], None] = lambda _: time.sleep(0.001)  # noqa: E731
-    limits, retries = UsageLimits(cap_usd=cap), RetryPolicy()
-    ledger = RemoteLedger(where) if isinstance(where, LedgerAddress) else CallLedger(where)
-    model = MeteredModel(Script(REPLY), ledger, limits, retries, PRICES, MAX_TOKENS, time.time, soon)
-    made = 0
+def spend(address: CallsAddress, made: SimpleQueue[int], go_on: Any, cap: float) -> None:
+    """Calls three times, and on until the cap stops it when it may."""
+    model = Script(connect(address), REPLY, cap_usd=cap)
     try:
         while True:
             model.complete(REQUEST)
-            made += 1
+            if model.made == 3:
+                go_on.wait()
     except BudgetError:
-        calls.put(made)
+        made.put(model.made)
 
 
-def take(path: Path, waits: SimpleQueue[float], count: int) -> None:
-    """Takes one of 60 requests a minute, `count` times at the same moment."""
-    ledger = CallLedger(path)
-    for _ in range(count):
-        waits.put(ledger.take("m requests", 1.0, 60.0, 1e9))
-
-
-class _Killed:
-    name = "m"
-
-    def complete(self, request: ModelRequest) -> ModelReply:
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError
+def die(address: CallsAddress, cap: float, last: int) -> None:
+    """Is killed in its last call."""
+    model = Dies(connect(address), *[REPLY] * last, cap_usd=cap)
+    while True:
+        model.complete(REQUEST)
 
 
 if __name__ == "__main__":
-    metered(_Killed(), CallLedger(Path(sys.argv[1])), Clock()).complete(REQUEST)
+    Dies(Calls(Path(sys.argv[1])), REPLY).complete(REQUEST)

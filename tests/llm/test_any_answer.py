@@ -1,13 +1,11 @@
-"""Any answer of an endpoint gives a reply, a transient error, or one line for the user."""
+"""Any answer of an endpoint gives a reply or one line for the user."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.llm.chat import ChatModel
-from collection.llm.gemini import GeminiModel
-from collection.llm.http import retry_after
-from collection.llm.model import TransientError
+from collection.llm.build import make_model
+from collection.llm.config import ModelConfig
 from rmsweb_jax.errors import UserError
 from tests.llm.answers import TEXT
 from tests.llm.playing import REQUEST
@@ -52,27 +50,20 @@ def server():
 
 @pytest.fixture(scope="module", params=["gemini", "chat"])
 def model(request, server):
-    if request.param == "gemini":
-        return GeminiModel("key", "gem", timeout_s=5.0, base_url=server.url)
-    return ChatModel(f"{server.url}/v1", "gem", timeout_s=5.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GEMINI_API_KEY", "key")
+        config = ModelConfig(kind=request.param, model="gem", timeout_s=5.0, calls=1, base_url=server.url)
+        return make_model(config)
 
 
 @given(STATUS, GEMINI | JSON | st.binary(max_size=20))
 @pytest.mark.filterwarnings("ignore:.* is not a valid")
-def test_any_answer_is_one_of_three(server, model, status, body):
+def test_any_answer_is_one_of_two(server, model, status, body):
     server.always = Answer(status, body)
     try:
         reply = model.complete(REQUEST)
-    except TransientError as error:
-        assert error.retry_after_s is None or error.retry_after_s >= 0
     except UserError as error:
         assert "\n" not in str(error)
     else:
         assert reply.text.strip() or reply.problem
         assert "\n" not in reply.problem and reply.usage.prompt_tokens >= 0
-
-
-@given(st.text(max_size=30), st.text(max_size=10), JSON)
-def test_any_header_gives_a_delay_or_none(after, ms, body):
-    wait = retry_after({"retry-after": after, "retry-after-ms": ms}, body, 1e9)
-    assert wait is None or wait >= 0

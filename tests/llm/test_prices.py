@@ -6,8 +6,7 @@ import json
 import pytest
 
 from collection.llm.build import make_model
-from collection.llm.config import ModelConfig
-from collection.llm.prices import _TABLE, Prices, list_prices
+from collection.llm.config import _TABLE, ModelConfig, Prices, list_prices
 from configs import collect, evaluate, judge, make_tasks, mine
 from rmsweb_jax.errors import UserError
 from tests.llm.answers import completion

@@ -4,8 +4,10 @@ import base64
 
 import pytest
 
-from collection.llm.gemini import GeminiModel
+from collection.llm.build import make_model
+from collection.llm.config import ModelConfig
 from rmsweb_jax.actions.json_schema import reply_schema
+from rmsweb_jax.errors import UserError
 from tests.llm.answers import GOOD, Case
 from tests.llm.cases import all_cases
 from tests.llm.playing import MAX_TOKENS, PNG, PRICES, REQUEST, play
@@ -41,18 +43,15 @@ def test_gemini_is_asked_for_structured_output_without_streaming():
     assert base64.urlsafe_b64decode(image["inlineData"]["data"]) == PNG
 
 
-@pytest.mark.parametrize(
-    "effort,thinking",
-    [
-        ("low", {"thinking_level": "LOW"}),
-        ("xhigh", {"thinking_level": "XHIGH"}),
-        ("none", {"thinking_budget": 0}),
-    ],
-)
-def test_gemini_is_told_how_much_to_think(effort, thinking):
+def test_parameters_of_gemini_are_sent_as_they_are(monkeypatch):
+    monkeypatch.setenv("GEMINI_API_KEY", "key")
+    given = {"thinking_config": {"thinking_level": "LOW"}, "top_k": 5, "seed": None}
     with ModelServer([GOOD]) as server:
-        model = GeminiModel("key", "gemini-3-pro", base_url=server.url, reasoning_effort=effort)
+        model = make_model(ModelConfig(model="gemini-3-pro", base_url=server.url, parameters=given))
         # 60 tokens of the answer and 40 of thoughts: both are billed as the response.
         assert model.complete(REQUEST).usage.response_tokens == 100
-    # The API takes the names of the fields in either spelling; this client sends them with underscores.
-    assert server.calls[0].body["generationConfig"]["thinkingConfig"] == thinking
+        sent = server.calls[0].body["generationConfig"]
+        # The API takes the names of the fields in either spelling; this client sends them with underscores.
+        assert (sent["thinkingConfig"], sent["topK"], "seed" in sent) == ({"thinking_level": "LOW"}, 5, False)
+        with pytest.raises(UserError, match=r"config\.actor\.parameters: topp: Gemini has no such parameter"):
+            make_model(ModelConfig(base_url=server.url, parameters={"topp": 1})).complete(REQUEST)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from collection.llm.build import make_model
+from collection.llm.calls import Calls
 from collection.llm.config import ModelConfig
 from collection.llm.model import Model
 from tests.llm.answers import completion
@@ -34,9 +33,8 @@ def in_turn(first: Answer | str, review: Answer | str = "") -> Callable[[str], A
 
 
 def kept_in(path: Path) -> int:
-    """The number of replies in a cache."""
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        return connection.execute("SELECT COUNT(*) FROM replies").fetchone()[0]
+    """The number of replies in a file of calls."""
+    return sum(b'"key": ' in line for line in path.read_bytes().splitlines())
 
 
 def user_of(prompt: str) -> int:
@@ -47,9 +45,12 @@ def user_of(prompt: str) -> int:
 
 
 def chat_model(server: ModelServer | str, **settings: Any) -> Model:
-    """The model of a server, or of its address, as a run makes it; a call that fails is not repeated."""
+    """The model of a server, or of its address, as a run makes it, with its calls in `file`.
+
+    A call that fails is not repeated.
+    """
     url = server if isinstance(server, str) else server.url
     values: dict[str, Any] = {"model": "judge-1", "calls": 1, "max_tokens": 100, "timeout_s": 30.0} | settings
-    ledger = values.pop("ledger", None)
+    calls = Calls(values.pop("file", None))
     config = ModelConfig(kind="chat", base_url=f"{url}/v1", **values)
-    return make_model(config.resolve(), ledger)
+    return make_model(config.resolve(), calls)

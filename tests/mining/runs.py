@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from collection.mining.judging import FailureLabeler
 from collection.mining.runs import RunPair, parse_run
 from rmsweb_jax.records.schema import Trajectory
-from tests.mining.label_server import chat_model
 from tests.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, numbered, trajectory
 
 PREMATURE = (TYPE, DONE)
@@ -43,12 +39,6 @@ def tied_runs(tasks: int) -> list[Trajectory]:
         for number in range(tasks)
         for run in (success_of(number), failure_of(number), failure_of(number, actor="base"))
     ]
-
-
-def label_users(url: str, cache: Path, users: Sequence[int]) -> list[str]:
-    """The categories of those tasks' pairs; for processes of their own."""
-    with FailureLabeler(chat_model(url), cache) as labels:
-        return [label.category for label in labels.label_many([pair_of(user) for user in users], workers=2)]
 
 
 def pair_of(number: int, *actions: dict[str, Any], **changes: Any) -> RunPair:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 import collection
-from collection.llm.model import BudgetError
+from collection.llm.calls import CALLS, BudgetError
 from collection.mining import pipeline
-from collection.mining.judging import ANSWERS
 from configs.mine import get_config
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
@@ -67,7 +66,7 @@ def test_the_model_the_review_and_the_rules_decide(tmp_path, pool):
 
         (tmp_path / "mine/report.json").unlink()
         assert mine(pool, tmp_path / "mine", server) == audits
-        assert len(server.calls) == 10 == kept_in(tmp_path / "mine" / ANSWERS)
+        assert len(server.calls) == 10 == kept_in(tmp_path / "mine" / CALLS)
 
 
 def test_processes_share_the_answers(tmp_path, pool, monkeypatch):
@@ -77,14 +76,14 @@ def test_processes_share_the_answers(tmp_path, pool, monkeypatch):
         alone = mine(pool, tmp_path / "alone", server)
         server.calls.clear()
         assert mine(pool, tmp_path / "mine", server, workers=2) == alone
-        assert len(server.calls) == 10 == kept_in(tmp_path / "mine" / ANSWERS)
+        assert len(server.calls) == 10 == kept_in(tmp_path / "mine" / CALLS)
 
 
 def test_the_money_cap_ends_the_stage_and_keeps_answers(tmp_path, pool):
     with PromptServer(answers) as server:
         with pytest.raises(BudgetError):
             mine(pool, tmp_path / "mine", server, price=(100.0, 0.0, 100.0), cap_usd=0.5)
-        answered = kept_in(tmp_path / "mine" / ANSWERS)
+        answered = kept_in(tmp_path / "mine" / CALLS)
         assert 0 < answered == len(server.calls) < 10
         assert not (tmp_path / "mine/prompts").exists() and not (tmp_path / "mine/report.json").exists()
         mine(pool, tmp_path / "mine", server, price=(100.0, 0.0, 100.0), cap_usd=500.0)

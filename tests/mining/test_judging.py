@@ -23,7 +23,7 @@ RULE = rule_label(PAIR.success, PAIR.localization)
 def judge(first, review="", config=None, **settings):
     """The label of PAIR and the prompts that were sent."""
     with PromptServer(in_turn(first, review)) as server:
-        labels = FailureLabeler(chat_model(server, **settings), None, config)
+        labels = FailureLabeler(chat_model(server, **settings), config)
         return labels.label(PAIR.success, PAIR.localization), server
 
 
@@ -152,7 +152,7 @@ def test_gemini_is_asked_with_the_schema_and_its_blocked_answers_are_faults(monk
     answers = [candidate([{"text": verdict()}]), blocked, thinking, half, candidate([{"text": verdict()}])]
     with PromptServer(lambda _: answers.pop(0)) as server:
         config = ModelConfig(kind="gemini", base_url=server.url, calls=1, max_tokens=64)
-        labels = FailureLabeler(make_model(config.resolve()), None)
+        labels = FailureLabeler(make_model(config.resolve()))
         found = [labels.label(pair.success, pair.localization) for pair in map(pair_of, (1, 2, 3))]
     assert [label.source for label in found] == ["judge", "rule", "review"]
     assert [answer.fault for answer in found[1].answers] == ["no_answer", "no_answer"]
@@ -200,8 +200,8 @@ def test_page_text_stays_within_its_fence():
     request = {"objective": order, "constraints": (order,), "final_text": order}
     ordering = parse_run(trajectory(page, success=False, **request))
     with PromptServer(in_turn(verdict("none", reason=order), verdict())) as server:
-        FailureLabeler(chat_model(server), None).label(PAIR.success, ordering)
-        FailureLabeler(chat_model(server), None).label(ordering, ordering)
+        FailureLabeler(chat_model(server)).label(PAIR.success, ordering)
+        FailureLabeler(chat_model(server)).label(ordering, ordering)
         prompts = server.prompts
     assert len(prompts) == 4
     for prompt in prompts:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from collection.llm.model import BudgetError
+from collection.llm.calls import CALLS, BudgetError
 from collection.mining.config import FailurePriorSettings
 from collection.mining.failure_modes import PAPER_SHARES, rule_label
-from collection.mining.judging import ANSWERS
 from configs.failure_prior import get_config
 from experiments.failure_prior import main
 from rmsweb_jax.errors import UserError
@@ -162,7 +161,7 @@ def test_a_spent_budget_ends_the_stage_and_a_larger_one_finishes_it(tmp_path):
         with pytest.raises(BudgetError):
             prior(tmp_path, pools, server, actor=prices | {"cap_usd": 0.008}, workers=1)
         kept = len(server.calls)
-        assert 0 < kept < 14 and kept_in(tmp_path / "prior" / ANSWERS) == kept
+        assert 0 < kept < 14 and kept_in(tmp_path / "prior" / CALLS) == kept
         report, _ = prior(tmp_path, pools, server, actor=prices | {"cap_usd": 1.0}, workers=1)
         assert len(server.calls) == len(set(server.prompts)) == 14
     assert report["requests"] == {"asked": 14 - kept, "cache_hits": kept}
@@ -191,7 +190,7 @@ def test_a_killed_run_repeats_only_unanswered_calls(tmp_path):
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()
         answered, hung = server.prompts[:7], server.prompts[7:]
-        assert len(hung) == 2 and kept_in(tmp_path / "run" / ANSWERS) == 7
+        assert len(hung) == 2 and kept_in(tmp_path / "run" / CALLS) == 7
         server.hang_from = 0
         ended = subprocess.run(command(tmp_path, pools, server), cwd=ROOT, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr

@@ -33,7 +33,7 @@ def collected(folder, runs=RUNS):
     """A stage's workdir with a data set of its own, one below it, and other files."""
     write_dataset(folder, runs, "trajectories")
     write_dataset(folder / "audit", runs[:1], "trajectories")
-    (folder / "answers.sqlite").write_text("a database")
+    (folder / "calls.jsonl").write_text("{}\n")
     (folder / "refresh.diff").write_text("a\n")
     (folder / "notes.jsonl").write_text("{}\n")
     (folder / "release").mkdir(exist_ok=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from collection.llm.model import BudgetError, ModelReply
+from collection.llm.calls import BudgetError
+from collection.llm.model import ModelReply
 from collection.tasks.contamination import BenchmarkIndex, BenchmarkQuestion
 from collection.tasks.files import BadLine, ParsedLines, read_tasks
 from collection.tasks.seeds import CATEGORIES, Query, answer_schema, write_task

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from collection.evaluation.results import Results
 from collection.evaluation.task_results import TaskResult
 from collection.judges.judgements import Judgement
-from collection.llm.ledger import CallLedger, CallOutcome
+from collection.llm.calls import CallEnd, Calls, Limits
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import (
@@ -51,10 +50,9 @@ def make_runs(root: Path) -> Path:
     ]
     (root / "collect/reflections.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
     (root / "collect/report.json").write_text('{"stage": "collect", "seconds": 3.5}')
-    with contextlib.closing(CallLedger(root / "collect/calls.sqlite")) as ledger:
-        call = ledger.open_call("step", "gemini", 1.0, 0.0, 100.0, 60.0)
-        assert call is not None
-        ledger.settle_call(call, CallOutcome("ok", 1, 2.0, 1000, 0, 50, 1.25), 102.0)
+    with Calls(root / "collect/calls.jsonl") as calls:
+        turn = calls.begin("reply", "gemini", 1.0, 1000, Limits())
+        calls.end(turn.call, CallEnd("ok", True, 1, 1000, 0, 50, 1.25))
     mined = AuditPair(
         task_id=runs[0].task.task_id,
         site="login-user",

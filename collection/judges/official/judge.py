@@ -22,7 +22,7 @@ from collection.judges.official import driver
 from collection.judges.official.checkouts import OFFICIAL
 from collection.judges.official.endpoint import JudgeEndpoint
 from collection.judges.official.evidence import episode
-from collection.llm.cached import CachedModel
+from collection.llm.model import Model
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import ChildProcess, bypass_proxy_locally
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
@@ -51,7 +51,7 @@ class OfficialJudge(ModelJudge):
         self,
         method: str,
         checkout: Path,
-        model: CachedModel,
+        model: Model,
         notes: Mapping[str, TaskNotes] | None = None,
         temperature: float = 0.0,
         python: str = "",

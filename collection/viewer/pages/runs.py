@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collection.fleet.activity import WORKERS
-from collection.llm.ledger import LEDGER, read_by_model
+from collection.llm.calls import CALLS, read_by_model
 from collection.viewer.folders import Found
 from collection.viewer.pages.base import Page, Sources
 from rmsweb_jax.workdir import CONFIG
@@ -71,7 +71,7 @@ def live(sources: Sources, asked: Mapping[str, str]) -> Page:
         "images": sources.images(found.name),
         "training": sorted(metrics[-1].items()) if metrics else [],
         "models": _models(found),
-        "outages": {model: round(now - one["since"]) for model, one in outages.items()},
+        "outages": {model: round(since) for model, (since, _) in outages.items()},
         "live": state == "going on",
     }
     return Page("live", f"{progress.get('stage', 'run')} in {found.name}", values)
@@ -87,9 +87,8 @@ def state_of(found: Found) -> str:
 
 
 def _models(found: Found) -> list[dict[str, Any]]:
-    """What the models of a run took; while it goes on, nothing else can open its ledger."""
-    rows = found.json(WORKERS).get("models") or read_by_model(found.path / LEDGER)
-    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("cost_usd"), int | float)]
+    """What the models of a run took so far."""
+    return read_by_model(found.path / CALLS)
 
 
 def _made_from(found: Found, names: Collection[str]) -> list[str]:
