@@ -83,8 +83,8 @@ class ModelEndpoint(Settings):
       structured: how replies are constrained to their JSON schema: `schema` by the endpoint's decoder,
         `json` to any JSON, `off` by the prompt alone; `auto` is the best that this kind of endpoint supports.
       parameters: further fields of each request, which are sent as they are and replace the fields above:
-        `{"top_k": 20, "temperature": null}` of a chat-completions request, or of Gemini's config
-        (`{"thinking_config": {"thinking_level": "LOW"}}`). null leaves a field out.
+        `{"top_k": 20, "temperature": None}` of a chat-completions request, or of Gemini's config
+        (`{"thinking_config": {"thinking_level": "LOW"}}`). None leaves a field out.
       price: US dollars per million tokens of prompts, of cached prompts and of responses; zeros take those of
         `collection/llm/prices.json`. Without the second, cached prompt tokens cost as others.
     """

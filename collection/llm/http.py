@@ -88,4 +88,4 @@ def remedy(status: int, body: str, key: str) -> str:
         return "check config.actor.base_url and config.actor.model"
     if "response_format" in body or "schema" in body.lower():
         return "this endpoint does not support the schema: set config.actor.structured=json or off"
-    return "config.actor.parameters changes what is sent, and null there leaves a parameter out"
+    return "config.actor.parameters changes what is sent, and None there leaves a parameter out"

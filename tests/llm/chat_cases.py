@@ -78,7 +78,7 @@ def _openai() -> list[Case]:
             (NO_TEMPERATURE,),
             1,
             None,
-            "config.actor.parameters changes what is sent, and null there leaves a parameter out",
+            "config.actor.parameters changes what is sent, and None there leaves a parameter out",
         ),
         Case(
             "all thinking",

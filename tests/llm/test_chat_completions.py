@@ -100,7 +100,7 @@ def test_reply_sends_the_whole_chat(httpserver, chat):
     assert httpserver.log[0][0].headers["Authorization"] == "Bearer key"
 
 
-def test_parameters_are_sent_as_they_are_and_null_leaves_one_out(httpserver, chat):
+def test_parameters_are_sent_as_they_are_and_none_leaves_one_out(httpserver, chat):
     httpserver.expect_request(PATH).respond_with_json(completion("{}"))
     chat(temperature=0.5, max_tokens=64).reply(request())
     changes = {
