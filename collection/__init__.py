@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collection.browser.session import Browser
     from collection.evaluation.runs import evaluate
     from collection.fleet.collect import collect
-    from collection.mining.pipeline import mine
+    from collection.mining.mine import mine
 
 __all__ = ["Browser", "EpisodeRunner", "collect", "evaluate", "mine"]
 
@@ -22,7 +22,7 @@ _MODULES = {
     "EpisodeRunner": "agent.loop",
     "collect": "fleet.collect",
     "evaluate": "evaluation.runs",
-    "mine": "mining.pipeline",
+    "mine": "mining.mine",
 }
 
 

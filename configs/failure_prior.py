@@ -18,7 +18,7 @@ from rmsweb_jax.settings import variant_config
 
 VARIANTS = {
     "paper": ("Gemini names the modes",),
-    "rules": ("the rules alone, no model", {"actor": {"kind": "none"}}),
+    "rules": ("the cues alone, no model", {"actor": {"kind": "none"}}),
 }
 
 

@@ -16,7 +16,7 @@ from rmsweb_jax.settings import variant_config
 
 _DEMO = {"actor": {"kind": "none"}, "sizes_for": "tiny_base", "max_pixels": 16_384}
 VARIANTS = {
-    "demo": ("rules label the failures, no model", _DEMO),
+    "demo": ("cues label the failures, no model", _DEMO),
     "smoke": ("the same", _DEMO),
     "paper": ("scores of the paper's terms alone", {"terms": "paper"}),
     "proven": ("and of those that held against replays (docs/results/mining.md), as in the demo",),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from collection.replay.config import VerifySettings
+from collection.mining.config import VerifySettings
 from configs.collect import DEMO_EPISODES
 from rmsweb_jax.settings import variant_config
 

@@ -21,9 +21,8 @@ from typing import Any
 from collection.llm.build import make_model
 from collection.llm.calls import CALLS, Calls
 from collection.mining.config import FailurePriorSettings
-from collection.mining.failure_modes import FailureLabel, rule_label
-from collection.mining.judging import FailureLabeler, JudgingConfig
-from collection.mining.pipeline import pool_folders
+from collection.mining.label import FailureLabeler, map_threads
+from collection.mining.mine import pool_folders
 from collection.mining.prior import (
     label_lines,
     prior_table,
@@ -32,6 +31,7 @@ from collection.mining.prior import (
     summarize_prior,
 )
 from collection.mining.runs import RunPair
+from collection.mining.taxonomy import FailureLabel, rule_label
 from collection.tasks.benchmarks import read_questions
 from collection.tasks.contamination import BenchmarkIndex
 from experiments import cli
@@ -89,12 +89,15 @@ def _label(
         return rules, {"model": "rules", "calls": {}, "cost_usd": 0.0}
     progress = Progress(workdir, "failure_prior", total=len(pairs))
     with Calls(workdir / CALLS) as calls:
-        judged = FailureLabeler(make_model(settings.actor.resolve(), calls), JudgingConfig())
-        labels: list[FailureLabel] = list(
-            judged.label_many(pairs, settings.workers, lambda done, _: progress.update(done))
+        labeler = FailureLabeler(make_model(settings.actor.resolve(), calls))
+        labels: list[FailureLabel] = map_threads(
+            lambda pair: labeler.label(pair.success, pair.localization),
+            pairs,
+            settings.workers,
+            progress.update,
         )
         progress.close()
-        made = {"model": judged.name, "requests": judged.requests, "calls": calls.totals()}
+        made = {"model": labeler.name, "requests": labeler.requests, "calls": calls.totals()}
         return labels, made | {"cost_usd": round(calls.spent(), 6)}
 
 

@@ -21,7 +21,7 @@ _EXPLAIN = flags.DEFINE_string("explain", "", "Print the decision about this tas
 
 
 def main(settings: MineSettings, workdir: Path) -> None:
-    from collection.mining.pipeline import explain_task, mine, pool_folders  # It takes half a second.
+    from collection.mining.mine import explain_task, mine, pool_folders  # It takes half a second.
 
     if _EXPLAIN.value:
         print(explain_task(workdir, pool_folders(settings.pools), _EXPLAIN.value))

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from collection.replay.config import VerifySettings
+from collection.mining.config import VerifySettings
 from experiments import cli
 
 
 def main(settings: VerifySettings, workdir: Path) -> None:
     # It starts browsers, whose packages take a second to import.
-    from collection.replay.verify import verify_mined
+    from collection.mining.replay import verify_mined
 
     print(json.dumps(verify_mined(settings, workdir), indent=1))
 

@@ -28,8 +28,7 @@ from collection.config import (
 from collection.evaluation.config import BENCHMARKS, MiniwobSettings
 from collection.fleet.config import CollectSettings
 from collection.judges.config import JudgeDataSettings, OfficialSettings
-from collection.mining.config import FailurePriorSettings, MineSettings
-from collection.replay.config import VerifySettings
+from collection.mining.config import FailurePriorSettings, MineSettings, VerifySettings
 from collection.tasks.benchmarks import READERS
 from experiments.benchmark_settings import BenchmarkConfig
 from experiments.online_settings import OnlineSettings, TrainedActor
@@ -384,7 +383,6 @@ PRIVATE_WORDS = re.compile(r"\b(told|tells|besides?|nobody|whoever|mend(s|ed)?)\
 ALLOWED = ("unless told otherwise", "tells repaired replies from others")  # A prompt's text; plain English.
 DATA = (
     "tests/mining/cases",
-    "tests/mining/planted",
     "tests/environments",
     "tests/hostile/network.py",
     "tests/rl",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collection.mining.divergence import Divergence
 from collection.mining.runs import ParsedRun
+from collection.mining.score import Divergence
 from collection.tasks.websites import site_of
 from rmsweb_jax.records.lean import LeanStep
 from rmsweb_jax.records.schema import AuditPair, ReplayVerdict, RlPrompt
@@ -32,9 +32,7 @@ def to_audit(best: Divergence, tried: Sequence[Divergence]) -> AuditPair:
     """Makes the audit record of a task's best divergence: both sides, scores, a note per pair tried."""
     success, localization = best.pair.success, best.pair.localization
     ours, theirs = _side(success, best.success_at), _side(localization, best.localization_at)
-    notes = [f"{best.pair.kind} pair"]
-    notes += [f"{name}={value:g}" for name, value in sorted(best.label.features.items())]
-    notes += best.label.notes
+    notes = [f"{best.pair.kind} pair", *(f"cue: {name}" for name in best.label.cues), *best.label.notes]
     return AuditPair(
         task_id=success.record.task.task_id,
         site=_site(success, best.success_at),

@@ -7,7 +7,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from collection.mining.divergence import KEPT
+from collection.mining.score import KEPT
 from rmsweb_jax.records.schema import AuditPair
 
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from collection.mining.failure_modes import PAPER_SHARES, FailureLabel
-from collection.mining.judging import SOURCES, JudgedLabel, mean_confidence, summarize_labels
+from collection.mining.label import SOURCES, JudgedLabel, mean_confidence, summarize_labels
 from collection.mining.runs import RunPair, by_task, run_pairs
+from collection.mining.taxonomy import PAPER_SHARES, FailureLabel
 from collection.tasks.contamination import BenchmarkIndex, find_overlap
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task, Trajectory
@@ -96,14 +96,13 @@ def label_lines(pairs: Sequence[RunPair], labels: Sequence[FailureLabel]) -> Ite
                 "category": label.category,
                 "confidence": label.confidence,
                 "source": label.source,
-                "features": label.features,
+                "cues": label.cues,
                 "answers": [
                     {
                         "pass": answer.asked_for,
                         "text": answer.text,
                         "verdict": answer.verdict.model_dump() if answer.verdict else None,
                         "fault": answer.fault,
-                        "note": answer.note,
                         "usage": answer.usage.model_dump(),
                     }
                     for answer in answers
@@ -115,21 +114,21 @@ def label_lines(pairs: Sequence[RunPair], labels: Sequence[FailureLabel]) -> Ite
 
 def prior_table(report: dict[str, Any]) -> str:
     """Formats the distribution as a text table, most frequent category first."""
+
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f}"
+
     head = f"{'category':<24}{'pairs':>7}{'share %':>9}{'paper %':>9}{'confidence':>12}"
     lines = [head + "".join(f"{source:>8}" for source in SOURCES)]
     for name, row in sorted(report["categories"].items(), key=lambda item: -item[1]["pairs"]):
         lines.append(
             f"{name:<24}{row['pairs']:>7}{row['share']:>9.2f}{row['paper_share']:>9.2f}"
-            f"{_number(row['mean_confidence']):>12}"
+            f"{number(row['mean_confidence']):>12}"
             + "".join(f"{row['sources'][source]:>8}" for source in SOURCES)
         )
     labels = [report["sources"][source]["labels"] for source in SOURCES]
     lines.append(
-        f"{'all':<24}{report['pairs']:>7}{'':>18}{_number(report['mean_confidence']):>12}"
+        f"{'all':<24}{report['pairs']:>7}{'':>18}{number(report['mean_confidence']):>12}"
         + "".join(f"{count:>8}" for count in labels)
     )
     return "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"

@@ -21,11 +21,18 @@ _WORD = re.compile(r"[^\W_]+")
 _LOOKING = frozenset(("wait", "scroll"))
 
 
-# eq=False: compared and hashed by identity, so that results can be cached by run.
+# Roles, tags or types of input, of controls that a click switches.
+_TOGGLES = ("checkbox", "radio", "switch", "option", "menuitemcheckbox", "menuitemradio")
 # Outcomes of runs whose last step is one in which only `done` is allowed.
 _CUT_OFF = ("failures", "max_steps")
+# Maximum numbers of pairs of a task to compare; a model names the failure of each of them.
+MAX_PRIMARY, MAX_SECONDARY = 12, 4
+
+# A control of a page, and the value that it is set to.
+Values = dict[tuple[str, str], str]
 
 
+# eq=False: compared and hashed by identity, so that results can be cached by run.
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParsedRun:
     """A run with its replies parsed.
@@ -57,9 +64,7 @@ class ParsedRun:
     def targets(self) -> tuple[frozenset[int | None], ...]:
         """The element indices that each step names; None for actions without one."""
         return tuple(
-            frozenset(getattr(action.params, "index", None) for action in step.reply.executable)
-            if step.reply
-            else frozenset()
+            frozenset(getattr(action.params, "index", None) for action in _executed(step))
             for step in self.steps
         )
 
@@ -72,6 +77,24 @@ class ParsedRun:
     def pages(self) -> tuple[str, ...]:
         """Host and path of each step's address."""
         return tuple(_page(step.step.observation.url) for step in self.steps)
+
+    @functools.cached_property
+    def assigned(self) -> tuple[Values, ...]:
+        """The values that each step sets, by page and control."""
+        return tuple(
+            dict(filter(None, (_assigned(step, action, page) for action in _executed(step))))
+            for step, page in zip(self.steps, self.pages, strict=True)
+        )
+
+    @functools.cached_property
+    def final_values(self) -> Values:
+        """The last value that each control was set to, by a step with an effect."""
+        values: Values = {}
+        for step, given in zip(self.steps, self.assigned, strict=True):
+            for control, value in given.items() if step.effective and not step.failed else ():
+                off = value == "on" and values.get(control) == "on"
+                values[control] = "off" if off else value
+        return values
 
     @functools.cached_property
     def task_words(self) -> frozenset[str]:
@@ -119,6 +142,10 @@ def words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.casefold()))
 
 
+def _executed(step: StepView[LeanStep]) -> tuple[Action, ...]:
+    return step.reply.executable if step.reply else ()
+
+
 def element_of(step: StepView[LeanStep], action: Action) -> LeanElement | None:
     """The element that an action names by its index, if it was on the page."""
     index = getattr(action.params, "index", None)
@@ -152,6 +179,18 @@ def _describe(step: StepView[LeanStep], action: Action) -> str:
     return f"{action.name} {params}"
 
 
+def _assigned(step: StepView[LeanStep], action: Action, page: str) -> tuple[tuple[str, str], str] | None:
+    """The control that an action sets, with its value; a control that is switched once is `on`."""
+    element = element_of(step, action)
+    if element is None:
+        return None
+    control = (page, _called(step, element))
+    if action.name in ("input_text", "select_dropdown_option"):
+        return control, " ".join(str(action.params.model_dump()["text"]).split()).casefold()
+    toggles = role_of(element.tag, element.attributes).removeprefix("input ") in _TOGGLES
+    return (control, "on") if toggles and action.name == "click_element_by_index" else None
+
+
 def _called(step: StepView[LeanStep], element: LeanElement) -> str:
     """Role and name of an element; one without text is numbered among those of the same role and name."""
     called = _role_and_name(element)
@@ -171,7 +210,7 @@ def _role_and_name(element: LeanElement) -> str:
 
 def _action_text(step: StepView[LeanStep]) -> str:
     parts = []
-    for action in step.reply.executable if step.reply else ():
+    for action in _executed(step):
         element = element_of(step, action)
         parts.append(label_of(element.text, element.attributes) if element else "")
         parts += [str(value) for value in action.params.model_dump().values() if isinstance(value, str)]
@@ -196,14 +235,6 @@ class RunPair:
     localization: ParsedRun
 
 
-@dataclasses.dataclass(frozen=True)
-class PairConfig:
-    """Maximum numbers of pairs of a task to compare; the judge is called for each of them."""
-
-    max_primary: int = 12
-    max_secondary: int = 4
-
-
 def by_task(trajectories: Iterable[Trajectory]) -> dict[str, list[ParsedRun]]:
     """All runs of each task, sorted by trajectory id; a run that occurs several times counts once."""
     runs: dict[str, dict[str, Trajectory]] = defaultdict(dict)
@@ -214,13 +245,12 @@ def by_task(trajectories: Iterable[Trajectory]) -> dict[str, list[ParsedRun]]:
     }
 
 
-def run_pairs(runs: Sequence[ParsedRun], config: PairConfig | None = None) -> list[RunPair]:
+def run_pairs(runs: Sequence[ParsedRun]) -> list[RunPair]:
     """Every success with every failure, and the shortest success with every longer one.
 
-    Where there are more pairs than the config allows, the shortest success is paired with all failures
+    Where there are more pairs than are compared, the shortest success is paired with all failures
     first, then the next one; failures alternate between actors. A right answer that says no is neither.
     """
-    config = config or PairConfig()
     successes = sorted(
         (run for run in runs if full_success(run.record) and len(run)),
         key=lambda run: (len(run), run.record.trajectory_id),
@@ -232,7 +262,7 @@ def run_pairs(runs: Sequence[ParsedRun], config: PairConfig | None = None) -> li
         for longer in successes[1:]
         if len(longer) > len(successes[0])
     ]
-    return primary[: config.max_primary] + secondary[: config.max_secondary]
+    return primary[:MAX_PRIMARY] + secondary[:MAX_SECONDARY]
 
 
 def _alternate_actors(runs: Sequence[ParsedRun]) -> list[ParsedRun]:

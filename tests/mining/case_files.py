@@ -47,6 +47,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from collection.mining.runs import RunPair, parse_run
 from rmsweb_jax.records.schema import (
     ActionResult,
     CallUsage,
@@ -391,3 +392,7 @@ def _past(step: WrittenStep, was: Step) -> str:
     evaluation = json.loads(was.response)["evaluation_previous_goal"]
     decided = f"Evaluation: {evaluation}\nMemory: {step.memory}\nNext goal: {step.goal}\n"
     return f"<step_{was.number}>\n{decided}{results}</step_{was.number}>\n"
+
+
+def pair_of(case: Case) -> RunPair:
+    return RunPair("primary", parse_run(case.success), parse_run(case.localization))

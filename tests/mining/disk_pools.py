@@ -14,7 +14,6 @@ from configs.mine import get_config
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import Trajectory
-from tests.mining.planted.pages import SCREENSHOTS
 from tests.trajectories import PNG
 
 # Other from run to run: the lock, the speed, the settings as given.
@@ -24,9 +23,8 @@ OWN = (".lock", "progress.json", "config.json")
 def put_pool(folder: Path, runs: Sequence[Trajectory], shard_size: int = 1024) -> Path:
     """A data set of runs with the screenshots that they name."""
     names = {name for run in runs for name in record_images(run)}
-    for png in (PNG, *(png for _, png in SCREENSHOTS)):
-        if hashlib.sha256(png).hexdigest() in names:
-            ImageStore(folder).put(png)
+    if hashlib.sha256(PNG).hexdigest() in names:
+        ImageStore(folder).put(PNG)
     write_dataset(folder, runs, "trajectories", shard_size=shard_size)
     return folder
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collection.mining import pipeline, pool
+from collection.mining import mine, pool
 from rmsweb_jax import progress
 from rmsweb_jax.records import dataset
 from tests.mining.disk_pools import mine_pools_at, outcome
@@ -86,13 +86,13 @@ def _phase(path: str) -> str:
 
 def workers(workdir: Path, folder: Path) -> None:
     """Never returns."""
-    pipeline._SMALL_BYTES = 0
+    mine._SMALL_BYTES = 0
 
     def update(*_: Any, **__: Any) -> None:
         print(json.dumps([child.pid for child in multiprocessing.active_children()]), flush=True)
         die()
 
-    pipeline.Progress.update = update
+    mine.Progress.update = update
     mine_pools_at(workdir, folder, workers=2)
 
 

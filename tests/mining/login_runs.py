@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from collection.mining.divergence import Divergence, MiningConfig, find_divergence
 from collection.mining.runs import by_task, run_pairs
+from collection.mining.score import Divergence, MiningConfig, find_divergence
 from tests.trajectories import CLICK, DONE, SCROLL, TYPE, TYPE_PASSWORD, step, trajectory
 
 CONFIG = MiningConfig()

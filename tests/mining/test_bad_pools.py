@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from collection.mining.failure_modes import PAPER_SHARES
-from collection.mining.pipeline import DECISIONS, explain_task
+from collection.mining.mine import DECISIONS, explain_task
+from collection.mining.taxonomy import PAPER_SHARES
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Step, Trajectory
 from tests.mining.disk_pools import mine_pools_at, put_pool
 from tests.mining.login_runs import OBJECTIVE, PREMATURE, after, failure, steps, success
-from tests.mining.planted import planted_pair
 from tests.scripts import run_script
 from tests.trajectories import CLICK, DONE, PNG, SCROLL, SHOT, TYPE, TYPE_PASSWORD, step, trajectory
 
@@ -181,8 +180,7 @@ def test_replies_and_addresses_of_odd_characters(tmp_path, text):
 
 
 def test_categories_without_an_example_are_in_the_report(tmp_path):
-    pair = planted_pair("endpoint_incomplete", 0)
-    report = mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "pool", [pair.success, pair.localization]))
+    report = mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "pool", GOOD))
     assert report["categories"].keys() == PAPER_SHARES.keys()
     shares = {name: (one["prompts"], one["share"]) for name, one in report["categories"].items()}
     assert shares.pop("endpoint_incomplete") == (1, 100.0)

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from collection.mining.balance import BalanceConfig, balance, choose
-from collection.mining.failure_modes import TAXONOMY
+from collection.mining.taxonomy import TAXONOMY
 from rmsweb_jax.records.schema import AuditPair
 
 CONFIG = BalanceConfig()

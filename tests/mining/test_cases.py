@@ -7,9 +7,9 @@ import pytest
 
 from collection.mining.audit import to_prompt
 from collection.mining.balance import BalanceConfig
-from collection.mining.divergence import find_divergence
-from collection.mining.pipeline import mine_runs
+from collection.mining.mine import mine_runs
 from collection.mining.runs import RunPair, by_task, parse_run, run_pairs
+from collection.mining.score import find_divergence
 from rmsweb_jax.records.schema import Message, Step, TextPart, Trajectory
 from tests.mining.login_runs import (
     CONFIG,
@@ -34,7 +34,7 @@ from tests.trajectories import CLICK, DONE, FORM, SCROLL, TYPE, TYPE_PASSWORD, s
     [
         (WRONG_TEXT, "constraint_mismatch", (1, 1)),
         (PREMATURE, "endpoint_incomplete", (1, 1)),
-        (SKIPPED, "endpoint_incomplete", (1, 1)),
+        (SKIPPED, "constraint_mismatch", (1, 1)),
         (WANDERS, "endpoint_incomplete", (1, 1)),
     ],
 )

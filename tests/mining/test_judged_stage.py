@@ -7,7 +7,6 @@ import pytest
 
 import collection
 from collection.llm.calls import CALLS, BudgetError
-from collection.mining import pipeline
 from configs.mine import get_config
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
@@ -39,13 +38,11 @@ def pool(tmp_path: Path) -> Path:
     return tmp_path / "pool"
 
 
-def mine(
-    pool: Path, workdir: Path, server: PromptServer, workers: int = 1, **actor: float
-) -> dict[str, AuditPair]:
+def mine(pool: Path, workdir: Path, server: PromptServer, **actor: float) -> dict[str, AuditPair]:
     config = get_config("paper")
     config.pools = str(pool)
     chat = {"kind": "chat", "base_url": f"{server.url}/v1", "calls": 1, "max_tokens": 100}
-    config.update({"workers": workers, "actor": chat | actor})
+    config.update({"actor": chat | actor})
     workdir.mkdir(exist_ok=True)
     collection.mine(config, workdir)
     return {audit.task_id: audit for audit in read_dataset(workdir / "audit", AuditPair)}
@@ -66,16 +63,6 @@ def test_the_model_the_review_and_the_rules_decide(tmp_path, pool):
 
         (tmp_path / "mine/report.json").unlink()
         assert mine(pool, tmp_path / "mine", server) == audits
-        assert len(server.calls) == 10 == kept_in(tmp_path / "mine" / CALLS)
-
-
-def test_processes_share_the_answers(tmp_path, pool, monkeypatch):
-    monkeypatch.setattr(pipeline, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(pipeline, "_BATCH", 1)
-    with PromptServer(answers) as server:
-        alone = mine(pool, tmp_path / "alone", server)
-        server.calls.clear()
-        assert mine(pool, tmp_path / "mine", server, workers=2) == alone
         assert len(server.calls) == 10 == kept_in(tmp_path / "mine" / CALLS)
 
 

@@ -4,11 +4,9 @@ import pytest
 
 from collection.llm.build import make_model
 from collection.llm.config import ModelConfig
-from collection.mining.failure_modes import TAXONOMY, rule_label
-from collection.mining.judge_messages import label_messages, verdict_schema
-from collection.mining.judging import FailureLabeler, JudgingConfig, summarize_labels
+from collection.mining.label import FailureLabeler, label_messages, summarize_labels, verdict_schema
 from collection.mining.runs import parse_run
-from rmsweb_jax.errors import UserError
+from collection.mining.taxonomy import TAXONOMY, rule_label
 from tests.llm.answers import candidate, completion
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
@@ -20,23 +18,23 @@ PAIR = pair_of(1)
 RULE = rule_label(PAIR.success, PAIR.localization)
 
 
-def judge(first, review="", config=None, **settings):
+def judge(first, review="", **settings):
     """The label of PAIR and the prompts that were sent."""
     with PromptServer(in_turn(first, review)) as server:
-        labels = FailureLabeler(chat_model(server, **settings), config)
+        labels = FailureLabeler(chat_model(server, **settings))
         return labels.label(PAIR.success, PAIR.localization), server
 
 
 def test_a_sure_first_judgment_decides():
     label, server = judge(verdict("login_payment_boundary", 0.70), structured="schema", price=(1.0, 0.0, 0.0))
     assert (label.category, label.confidence, label.source) == ("login_payment_boundary", 0.70, "judge")
-    assert label.features == RULE.features and label.features
+    assert label.cues == RULE.cues != ()
     (call,) = server.calls
     assert call.body["response_format"]["json_schema"]["schema"] == verdict_schema()
     assert verdict_schema()["properties"]["category"]["enum"] == list(TAXONOMY)
     (answer,) = label.answers
-    assert answer.fault is None and answer.text == verdict("login_payment_boundary", 0.70)
-    assert label.usage.prompt_tokens == 1000 and label.usage.cost == pytest.approx(0.001)
+    assert not answer.fault and answer.text == verdict("login_payment_boundary", 0.70)
+    assert answer.usage.prompt_tokens == 1000 and answer.usage.cost == pytest.approx(0.001)
 
 
 def test_an_unsure_judgment_is_reviewed_by_somebody_who_sees_it():
@@ -47,7 +45,6 @@ def test_an_unsure_judgment_is_reviewed_by_somebody_who_sees_it():
     assert "first reader" not in before
     assert "Category: target_discovery\nConfidence: 0.69\nReason: Step 2 seems to end too early." in review
     assert [answer.asked_for for answer in label.answers] == ["judge", "review"]
-    assert label.usage.prompt_tokens == 2000
 
 
 @pytest.mark.parametrize("confidence,source", [(0.30, "review"), (0.29, "rule"), (0.0, "rule")])
@@ -63,17 +60,6 @@ def test_after_a_review_without_confidence_the_rules_decide(confidence, source):
     ]
 
 
-def test_the_thresholds_are_settings():
-    config = JudgingConfig(review_below=0.5, rule_below=0.5)
-    assert judge(verdict(confidence=0.5), config=config)[0].source == "judge"
-    assert judge(verdict(confidence=0.49), verdict(confidence=0.49), config=config)[0].source == "rule"
-    for low, high in ((0.3, 0.2), (-0.1, 0.7), (0.3, 1.1)):
-        with pytest.raises(UserError, match=f"rule_below={low}, review_below={high}: use 0 <="):
-            JudgingConfig(rule_below=low, review_below=high)
-    with pytest.raises(UserError, match="final_steps=0: use at least 1"):
-        JudgingConfig(final_steps=0)
-
-
 REFUSED = Answer(
     body={
         "choices": [{"message": {"content": None, "refusal": "I cannot help."}, "finish_reason": "stop"}],
@@ -82,32 +68,23 @@ REFUSED = Answer(
 )
 TOO_LONG = Answer(400, {"error": {"message": "maximum context length is 4096 tokens"}})
 UNUSABLE = {
-    "outside the taxonomy": (verdict("bad_luck"), "outside_taxonomy"),
-    "another spelling": (verdict("UI_Navigation"), "outside_taxonomy"),
-    "two categories": (verdict("ui_navigation, filter_context"), "outside_taxonomy"),
-    "prose": ("The agent stopped too early, so endpoint_incomplete, confidence 0.95.", "not_json"),
-    "prose around JSON": (f"Here it is: {verdict()}", "not_json"),
-    "refusal in prose": ("I'm sorry, but I can't help with that.", "not_json"),
-    "refusal": (REFUSED, "no_answer"),
-    "content filter": (completion(None, "content_filter"), "no_answer"),
-    "prompt too long": (TOO_LONG, "no_answer"),
-    "cut off": (completion(verdict()[:-8], "length"), "no_answer"),
-    "cut off after a whole answer": (completion(verdict(), "length"), "no_answer"),
-    "breaks off unsaid": (verdict()[:-8], "not_json"),
-    "empty": ("", "no_answer"),
-    "blank": (" \n", "no_answer"),
-    "percent": (verdict(confidence=85), "confidence_out_of_range"),
-    "negative": (verdict(confidence=-0.1), "confidence_out_of_range"),
-    "not a number": (verdict(confidence=float("nan")), "confidence_out_of_range"),
-    "infinite": (verdict(confidence=float("inf")), "confidence_out_of_range"),
-    "confidence in words": (verdict(confidence="high"), "wrong_shape"),
-    "confidence as text": (verdict(confidence="0.9"), "wrong_shape"),
-    "confidence true": (verdict(confidence=True), "wrong_shape"),
-    "no confidence": ('{"reason":"","category":"ui_navigation"}', "wrong_shape"),
-    "a list": (f"[{verdict()}]", "wrong_shape"),
-    "null": ("null", "wrong_shape"),
-    "more keys": (verdict()[:-1] + ', "second": "filter_context"}', "wrong_shape"),
-    "half a character": ('{"reason":"\\ud800","category":"ui_navigation","confidence":1}', "not_json"),
+    "outside the taxonomy": (verdict("bad_luck"), "none of the eleven"),
+    "two categories": (verdict("ui_navigation, filter_context"), "none of the eleven"),
+    "prose": ("The agent stopped too early, so endpoint_incomplete, confidence 0.95.", "Invalid JSON"),
+    "prose around JSON": (f"Here it is: {verdict()}", "Invalid JSON"),
+    "refusal": (REFUSED, "cannot help"),
+    "content filter": (completion(None, "content_filter"), "content_filter"),
+    "prompt too long": (TOO_LONG, "4096"),
+    "cut off after a whole answer": (completion(verdict(), "length"), "cut off"),
+    "breaks off unsaid": (verdict()[:-8], "Invalid JSON"),
+    "empty": ("", "holds no text"),
+    "percent": (verdict(confidence=85), "confidence: Input should be less than"),
+    "not a number": (verdict(confidence=float("nan")), "confidence"),
+    "confidence as text": (verdict(confidence="0.9"), "confidence: Input should be a valid number"),
+    "no confidence": ('{"reason":"","category":"ui_navigation"}', "confidence: Field required"),
+    "a list": (f"[{verdict()}]", "object"),
+    "more keys": (verdict()[:-1] + ', "second": "filter_context"}', "second: Extra inputs"),
+    "half a character": ('{"reason":"\\ud800","category":"ui_navigation","confidence":1}', "JSON"),
 }
 
 
@@ -122,16 +99,15 @@ def text_of(answer):
 def test_an_unusable_judgment_is_reviewed_and_an_unusable_review_leaves_it_to_the_rules(answer, fault):
     reviewed, server = judge(answer, verdict("filter_context", 0.5))
     assert (reviewed.category, reviewed.source) == ("filter_context", "review")
-    assert reviewed.answers[0].fault == fault and reviewed.answers[0].verdict is None
+    assert fault in reviewed.answers[0].fault and reviewed.answers[0].verdict is None
     assert reviewed.answers[0].text == text_of(answer)
-    assert f"It cannot be used: {reviewed.answers[0].note[:20]}" in server.prompts[1]
+    assert f"It cannot be used: {reviewed.answers[0].fault[:20]}" in server.prompts[1]
     ruled, _ = judge(answer, answer)
     assert (ruled.category, ruled.confidence, ruled.source) == (RULE.category, RULE.confidence, "rule")
     unsure, _ = judge(verdict("filter_context", 0.69), answer)
     assert unsure.category == RULE.category and unsure.source == "rule"
     counts = summarize_labels([reviewed, ruled, unsure, RULE])
-    assert counts["unusable_answers"]["judge"][fault] == counts["unusable_answers"]["review"][fault] == 2
-    assert sum(counts["unusable_answers"]["judge"].values()) == 2
+    assert counts["unusable_answers"] == {"judge": 2, "review": 2}
     assert {name: row["labels"] for name, row in counts["sources"].items()} == {
         "judge": 0,
         "review": 1,
@@ -155,10 +131,9 @@ def test_gemini_is_asked_with_the_schema_and_its_blocked_answers_are_faults(monk
         labels = FailureLabeler(make_model(config.resolve()))
         found = [labels.label(pair.success, pair.localization) for pair in map(pair_of, (1, 2, 3))]
     assert [label.source for label in found] == ["judge", "rule", "review"]
-    assert [answer.fault for answer in found[1].answers] == ["no_answer", "no_answer"]
-    assert "SAFETY" in found[1].answers[0].note and "cut off" in found[1].answers[1].note
+    assert "SAFETY" in found[1].answers[0].fault and "cut off" in found[1].answers[1].fault
     # Half a surrogate pair has no UTF-8; the audit's text has.
-    assert found[2].answers[0].text == '{"reason": "?' and found[2].answers[0].fault == "not_json"
+    assert found[2].answers[0].text == '{"reason": "?' and "JSON" in found[2].answers[0].fault
     settings = server.calls[0].body["generationConfig"]
     assert settings["responseJsonSchema"] == verdict_schema()
 
@@ -175,20 +150,20 @@ def test_the_prompt_shows_both_ends_the_features_and_the_taxonomy():
             declared_success=True,
         )
     )
-    (message,) = label_messages(lost, lost, {"blocked": 1.0, "failing": 0.25}, final_steps=3)
+    (message,) = label_messages(lost, lost, ("ui_navigation", "target_discovery"))
     text = message.text
     assert "Log in as user 1.\n- Keep me logged in.\n" in text
-    assert "(5 earlier steps left out)\nStep 6 of 8\n" in text and "Step 5 of 8" not in text
+    assert "(3 earlier steps left out)\nStep 4 of 8\n" in text and "Step 3 of 8" not in text
     assert '  Action: click_element_by_index {"index": 3}\n' in text
     assert "  Result of done (failed, changed something): no such element\n" in text
     assert text.count("ended: done. It declared success.") == text.count("Final answer: I am in.") == 2
-    assert "<rule_features>\nblocked: 1.00\nfailing: 0.25\n</rule_features>" in text
+    assert "<cues>\nui_navigation, target_discovery\n</cues>" in text
     assert all(f"- {name}: {mode.explanation}\n" in text for name, mode in TAXONOMY.items())
     # Not the shares: the judge is to read, not to guess.
     assert "39.8" not in text
     assert "detour" not in text
-    (detour,) = label_messages(PAIR.success, PAIR.success, {}, final_steps=3)
-    assert "took a detour" in detour.text and "<rule_features>\n(none)\n" in detour.text
+    (detour,) = label_messages(PAIR.success, PAIR.success, ())
+    assert "took a detour" in detour.text and "<cues>\n(none)\n" in detour.text
 
 
 def test_page_text_stays_within_its_fence():

@@ -1,17 +1,20 @@
 """Prompts hold nothing of the run that failed, nor of reflections; the audit shows both sides."""
 
+import dataclasses
 import functools
 import json
 import re
 
 import pytest
 
-from collection.mining import pipeline
 from collection.mining.balance import BalanceConfig
+from collection.mining.mine import mine_runs
+from collection.mining.score import MiningConfig
+from collection.mining.taxonomy import TAXONOMY
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
+from tests.mining.case_files import Case, load_cases
 from tests.mining.disk_pools import mine_pools_at, put_pool
-from tests.mining.planted import CATEGORIES, Planted, planted_pair
 from tests.mining.runs import failure_of, success_of
 from tests.trajectories import CLICK, DONE, TYPE, TYPE_PASSWORD, step
 
@@ -20,38 +23,27 @@ GUIDANCE = "Before you finish, open the linked source document and compare every
 
 
 @functools.cache
-def pairs() -> dict[str, Planted]:
-    """A pair of each category by task, on different sites, so that no cap drops any."""
-    found = {}
-    for number, category in enumerate(CATEGORIES):
-        pair = planted_pair(category, number)
-        task = pair.success.task.model_copy(update={"site": f"site-{number}.test"})
-        runs = [run.model_copy(update={"task": task}) for run in (pair.success, pair.localization)]
-        # The failed run's actor must not be in a prompt, either.
-        failed = runs[1].model_copy(
-            update={"actor": "policy-r2", "trajectory_id": f"{task.task_id}#policy-r2-2"}
+def pairs() -> dict[str, Case]:
+    """Three pairs of each category by task."""
+    # The failed run's actor must not be in a prompt, either.
+    return {
+        case.success.task.task_id: dataclasses.replace(
+            case,
+            localization=case.localization.model_copy(
+                update={"actor": "policy-r2", "trajectory_id": f"{case.success.task.task_id}#policy-r2-2"}
+            ),
         )
-        found[task.task_id] = Planted(
-            runs[0], failed, pair.category, pair.success_step, pair.localization_step
-        )
-    return found
+        for case in load_cases("held_out")
+    }
 
 
 @pytest.fixture(scope="module")
-def mined(tmp_path_factory) -> tuple[dict[str, RlPrompt], dict[str, AuditPair]]:
-    folder = tmp_path_factory.mktemp("leaks")
-    pool = put_pool(
-        folder / "pool", [run for pair in pairs().values() for run in (pair.success, pair.localization)]
-    )
-    reflections = [{"task_id": name, "attempt": 1, "guidance": GUIDANCE} for name in pairs()]
-    (pool / "reflections.jsonl").write_text("\n".join(map(json.dumps, reflections)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "BalanceConfig", functools.partial(BalanceConfig, max_obstruction_share=1.0))
-        mine_pools_at(folder / "mine", pool)
-    prompts = {one.task_id: one for one in read_dataset(folder / "mine/prompts", RlPrompt)}
-    audits = {one.task_id: one for one in read_dataset(folder / "mine/audit", AuditPair)}
-    assert audits.keys() == pairs().keys()
-    return prompts, audits
+def mined() -> tuple[dict[str, RlPrompt], dict[str, AuditPair]]:
+    runs = [run for pair in pairs().values() for run in (pair.success, pair.localization)]
+    result = mine_runs(runs, MiningConfig(), BalanceConfig(1.0, 1.0, 0.0, 0.0))
+    audits = {one.task_id: one for one in result.audits}
+    assert audits.keys() == pairs().keys() and len(audits) == 3 * len(TAXONOMY)
+    return {one.task_id: one for one in result.prompts}, audits
 
 
 def strings(value: object) -> list[str]:
@@ -86,14 +78,14 @@ def seen_by(run: Trajectory) -> list[str]:
     return [*strings(run.model_dump(mode="json")), *replies(run)]
 
 
-def of_failure(pair: Planted, texts: list[str]) -> set[str]:
+def of_failure(pair: Case, texts: list[str]) -> set[str]:
     """Pieces of some texts that the success's record does not hold."""
     return pieces(texts) - pieces(seen_by(pair.success))
 
 
 def test_enough_is_mined(mined):
     prompts, _ = mined
-    assert len(prompts) >= 9
+    assert len(prompts) >= 25
 
 
 def test_no_reply_of_the_failed_run_is_in_a_prompt_and_the_audit_has_it(mined):
@@ -137,12 +129,10 @@ def test_prompt_and_reply_are_the_successful_steps_own(mined):
         assert json.loads(prompt.target)["action"] == json.loads(step.response)["action"]
 
 
-def test_no_id_of_the_failed_run_and_no_reflection_is_in_a_prompt(mined):
+def test_no_id_of_the_failed_run_is_in_a_prompt(mined):
     prompts, audits = mined
     for name, prompt in prompts.items():
-        text = prompt.model_dump_json()
-        assert "policy-r2" not in text and "reflection_guidance" not in text
-        assert not pieces([GUIDANCE]) & pieces(strings(prompt.model_dump(mode="json")))
+        assert "policy-r2" not in prompt.model_dump_json()
         assert audits[name].localization_id == pairs()[name].localization.trajectory_id
         assert re.search("policy-r2", audits[name].model_dump_json())
         assert prompt.model_dump().keys() == {

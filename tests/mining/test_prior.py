@@ -11,7 +11,7 @@ import pytest
 
 from collection.llm.calls import CALLS, BudgetError
 from collection.mining.config import FailurePriorSettings
-from collection.mining.failure_modes import PAPER_SHARES, rule_label
+from collection.mining.taxonomy import PAPER_SHARES, rule_label
 from configs.failure_prior import get_config
 from experiments.failure_prior import main
 from rmsweb_jax.errors import UserError
@@ -82,7 +82,7 @@ def test_the_distribution_by_category_and_source(tmp_path, capsys):
     assert sum(row["pairs"] for row in rows.values()) == 20
     assert rows["filter_context"]["mean_confidence"] is None
     assert report["sources"]["review"] == {"labels": 4, "mean_confidence": 0.5}
-    assert report["unusable_answers"]["judge"]["not_json"] == 4
+    assert report["unusable_answers"] == {"judge": 4, "review": 0}
     assert report["mean_confidence"] == pytest.approx(
         sum(label["confidence"] for label in labels) / 20, abs=1e-4
     )
@@ -91,7 +91,7 @@ def test_the_distribution_by_category_and_source(tmp_path, capsys):
     by_task = {label["task_id"]: label for label in labels}
     ruled = by_task["miniwob/login-user/8"]
     assert (ruled["source"], ruled["category"]) == ("rule", RULE.category)
-    assert ruled["features"] == RULE.features and RULE.features
+    assert tuple(ruled["cues"]) == RULE.cues != ()
     assert [answer["text"] for answer in ruled["answers"]] == [
         "It is hard to say.",
         verdict("filter_context", 0.1),

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from collection.mining import pipeline
-from rmsweb_jax.records.dataset import read_dataset
-from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
+from collection.mining import mine
+from rmsweb_jax.records.schema import Trajectory
 from tests.mining.disk_pools import mine_pools_at, outcome, put_pool
-from tests.mining.planted.pool import pool_json
 from tests.mining.runs import failure_of, success_of, tied_runs
 
 ROOT = Path(__file__).parents[2]
@@ -24,10 +22,9 @@ SMALL = tied_runs(3)
 
 @functools.cache
 def large() -> list[Trajectory]:
-    given = {"tasks": 11, "runs": 4, "steps": 5, "elements": 40, "seed": 3}
-    alone = [success_of(1, attempt=attempt, actor=actor) for actor in ("sft", "base") for attempt in (1, 2)]
-    hopeless = [failure_of(2, attempt=attempt) for attempt in (1, 2, 3)]
-    return [*(Trajectory.model_validate_json(text) for text in pool_json(**given)), *alone, *hopeless]
+    alone = [success_of(11, attempt=attempt, actor=actor) for actor in ("sft", "base") for attempt in (1, 2)]
+    hopeless = [failure_of(12, attempt=attempt) for attempt in (1, 2, 3)]
+    return [*tied_runs(11), *alone, *hopeless]
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +54,11 @@ def test_the_order_of_runs_and_where_they_lie_decide_nothing(tmp_path, in_order,
 
 
 def test_two_processes_give_the_same_result_as_one(tmp_path, in_order, monkeypatch):
-    monkeypatch.setattr(pipeline, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(mine, "_SMALL_BYTES", 0)
     processes = []
-    make = pipeline.ProcessPoolExecutor
+    make = mine.ProcessPoolExecutor
     monkeypatch.setattr(
-        pipeline,
+        mine,
         "ProcessPoolExecutor",
         lambda *args, **options: processes.append(args[0]) or make(*args, **options),
     )
@@ -124,15 +121,3 @@ def test_no_process_outlives_a_run_that_is_killed(tmp_path, in_order):
     assert run.returncode == -signal.SIGKILL
     mine_pools_at(tmp_path / "mine", folder)
     assert outcome(tmp_path / "mine") == in_order
-
-
-def test_the_comparison_reads_the_written_data_sets(in_order, tmp_path):
-    """The comparison sees a change of one letter."""
-    mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "pool", large()))
-    assert {"report.json", "prompts/manifest.json", "audit/manifest.json"} <= in_order.keys()
-    assert len(list(read_dataset(tmp_path / "mine/prompts", RlPrompt))) > 5
-    assert len(list(read_dataset(tmp_path / "mine/audit", AuditPair))) == 13
-    other = [run.model_copy(update={"final_text": "x", "steps": run.steps[:-1]}) for run in large()]
-    mine_pools_at(tmp_path / "other", put_pool(tmp_path / "changed", other))
-    changed = outcome(tmp_path / "other")
-    assert {name for name in in_order if changed.get(name) != in_order[name]} >= {"audit/manifest.json"}

@@ -1,13 +1,18 @@
-import numpy as np
 import pytest
 
-from collection.mining.divergence import MiningConfig
-from collection.mining.failure_modes import PAPER_SHARES, TAXONOMY, rule_label
-from collection.mining.pair_features import pair_features
+from collection.mining.flags import FLAGS, flags_of
 from collection.mining.runs import parse_run
-from collection.mining.state_score import StateAlignment, progress_closeness, url_similarity
-from collection.mining.step_flags import STEP_FLAGS, step_flags
-from collection.mining.step_scores import action_scores, category_scores, eligible, window
+from collection.mining.score import action_scores, category_scores, eligible
+from collection.mining.states import StateAlignment, progress_closeness, url_similarity
+from collection.mining.taxonomy import (
+    ANY_CLOSURE,
+    ANY_VIOLATION,
+    DETOUR_VIOLATION,
+    PAPER_SHARES,
+    TAXONOMY,
+    FailureLabel,
+    rule_label,
+)
 from rmsweb_jax.records.schema import Element
 from tests.trajectories import (
     CLICK,
@@ -21,7 +26,6 @@ from tests.trajectories import (
     trajectory,
 )
 
-WEIGHTS = MiningConfig()
 SEARCH = {"search_engine": {"query": "cats"}}
 BACK = {"go_back": {}}
 SUCCESS = parse_run(trajectory(*numbered(TYPE, TYPE_PASSWORD, CLICK, DONE)))
@@ -32,7 +36,7 @@ def failed(*steps, **changes):
 
 
 def state_scores(success, localization):
-    return StateAlignment((success, localization)).scores(success, localization, WEIGHTS.state)
+    return StateAlignment((success, localization)).scores(success, localization)
 
 
 def same_page(*actions, **options):
@@ -174,7 +178,7 @@ def test_action_contrast_grows_with_the_difference():
     ours = parse_run(trajectory(*same_page(TYPE, DONE)))
 
     def against(action):
-        return action_scores(ours, failed(step(1, action)), WEIGHTS.action)[0, 0]
+        return action_scores(ours, failed(step(1, action)))[0, 0]
 
     formatting = against({"input_text": {"index": 1, "text": "Ann"}})
     other_text = against({"input_text": {"index": 1, "text": "bob"}})
@@ -182,13 +186,13 @@ def test_action_contrast_grows_with_the_difference():
     assert formatting == pytest.approx(0.5 * 0.3 + 0.5)
     assert other_text == pytest.approx(0.5 * 0.7 + 0.5)
     assert other_type == pytest.approx(1.0)
-    assert action_scores(ours, failed(step(1, error="bad")), WEIGHTS.action)[0, 0] == pytest.approx(0.5 + 0.3)
+    assert action_scores(ours, failed(step(1, error="bad")))[0, 0] == pytest.approx(0.5 + 0.3)
 
 
 def test_passive_and_search_differences_say_little():
     ours = parse_run(trajectory(*same_page(SCROLL, SEARCH, DONE)))
     theirs = failed(*same_page({"wait": {}}, {"search_engine": {"query": "dogs"}}))
-    scores = action_scores(ours, theirs, WEIGHTS.action)
+    scores = action_scores(ours, theirs)
     assert scores[0, 0] == pytest.approx(0.25)
     assert max(scores[1, 1], scores[1, 0]) < 0.3
 
@@ -197,8 +201,8 @@ def test_passive_and_search_differences_say_little():
 
 
 def test_every_flag_has_a_value_at_every_step():
-    table = step_flags(failed(*same_page(TYPE, SCROLL, SEARCH), step(4, error="x"), step(5, DONE)))
-    assert table.keys() == STEP_FLAGS.keys()
+    table = flags_of(failed(*same_page(TYPE, SCROLL, SEARCH), step(4, error="x"), step(5, DONE)))
+    assert table.keys() == FLAGS.keys()
     assert all(column.shape == (5,) and column.dtype == bool for column in table.values())
 
 
@@ -213,95 +217,109 @@ def test_every_flag_has_a_value_at_every_step():
         ("searches", step(1, SEARCH), step(1, SEARCH, CLICK)),
         ("submits", step(1, CLICK), step(1, {"click_element_by_index": {"index": 1}})),
         ("submits", step(1, {"send_keys": {"keys": "Enter"}}), step(1, {"send_keys": {"keys": "Tab"}})),
-        ("filters", step(1, {"select_dropdown_option": {"index": 1, "text": "a"}}), step(1, CLICK)),
+        ("filters", step(1, {"input_text": {"index": 1, "text": "sort by price"}}), step(1, CLICK)),
         ("dates", step(1, {"input_text": {"index": 1, "text": "2026-05-01"}}), step(1, TYPE)),
-        ("extracts", step(1, {"done": {"text": "It costs 5", "success": True}}), step(1, DONE)),
-        ("claims_success", step(1, DONE), step(1, {"done": {"text": "", "success": False}})),
+        ("extracts", step(1, DONE), step(1, CLICK)),
+        ("finishes", step(1, DONE), step(1, CLICK)),
         ("blocked", step(1, CLICK, page="Verify you are human"), step(1, CLICK)),
-        ("sensitive", step(1, TYPE_PASSWORD), step(1, TYPE)),
+        ("boundary", step(1, {"input_text": {"index": 1, "text": "my account"}}), step(1, TYPE)),
         ("on_target", step(1, {"input_text": {"index": 9, "text": "Log"}}), step(1, TYPE)),
         ("off_target", step(1, TYPE), step(1, {"input_text": {"index": 9, "text": "Log"}})),
         ("navigates", step(1, {"go_to_url": {"url": "a.org"}}), step(1, CLICK)),
     ],
 )
 def test_flags(name, shown, not_shown):
-    assert STEP_FLAGS[name](parse_run(trajectory(shown)), 0)
-    assert not STEP_FLAGS[name](parse_run(trajectory(not_shown)), 0)
+    assert FLAGS[name](parse_run(trajectory(shown)), 0)
+    assert not FLAGS[name](parse_run(trajectory(not_shown)), 0)
 
 
 CLICK_OTHER = {"click_element_by_index": {"index": 1}}
 
 
-@pytest.mark.parametrize(
-    ("localization", "category"),
-    [
-        (failed(*numbered(TYPE, DONE)), "endpoint_incomplete"),
-        (failed(*numbered(TYPE, CLICK, DONE)), "endpoint_incomplete"),
-        (
-            failed(*numbered(TYPE, {"input_text": {"index": 2, "text": "xy8"}}, CLICK, DONE)),
-            "constraint_mismatch",
-        ),
-        (failed(*numbered(TYPE, *[CLICK_OTHER] * 4, changed=False), outcome="max_steps"), "ui_navigation"),
-        (failed(*numbered(TYPE, *[SCROLL] * 4, changed=False), outcome="max_steps"), "endpoint_incomplete"),
-        (
-            failed(*[step(number, error="x") for number in (1, 2, 3)], outcome="failures"),
-            "runtime_evaluation",
-        ),
-        (failed(*numbered(TYPE), outcome="crashed"), "runtime_evaluation"),
-        (failed(step(1, CLICK, page="Access denied"), outcome="blocked"), "access_obstruction"),
-    ],
-)
-def test_rule_labels(localization, category):
-    label = rule_label(SUCCESS, localization)
-    assert (label.category, label.source) == (category, "rule")
-    assert 0.3 < label.confidence <= 1.0
-
-
-def test_detours_are_labelled_as_such():
-    longer = parse_run(trajectory(*numbered(TYPE, SCROLL, SCROLL, TYPE_PASSWORD, CLICK, DONE), attempt=2))
-    assert rule_label(SUCCESS, longer).category == "target_discovery"
-
-
-def test_the_taxonomy_uses_every_feature_that_exists():
-    features = pair_features(SUCCESS, failed(*numbered(TYPE, DONE)))
-    used = {name for category in TAXONOMY.values() for name in category.features}
-    assert used == features.keys()
-    assert sum(PAPER_SHARES.values()) == pytest.approx(100, abs=0.1)
-    assert all(0.0 <= value <= 1.0 for value in features.values())
+def test_a_password_field_is_a_login_wall():
+    elements = (Element(index=1, tag="input", text="", attributes={"type": "password"}),)
+    assert flags_of(failed(on_fields(1, CLICK, elements=elements), step(2, DONE)))["login_wall"].tolist() == [
+        True,
+        False,
+    ]
 
 
 def test_the_taxonomy_names_flags():
-    of_pairs = {"absent_in_success", "aborted", "skips_ahead"}
-    for category in TAXONOMY.values():
-        assert set(category.closure) <= STEP_FLAGS.keys()
-        assert set(category.violation) <= STEP_FLAGS.keys() | of_pairs
-
-
-def test_window_reaches_two_steps():
-    assert window(np.array([1, 0, 0, 0], bool), (1.0, 0.7, 0.5)).tolist() == [1.0, 0.7, 0.5, 0.0]
-    assert window(np.zeros(0, bool), (1.0, 0.7, 0.5)).shape == (0,)
+    relative = {"absent_in_success", "skips_ahead"}
+    named = {*ANY_CLOSURE, *ANY_VIOLATION, *DETOUR_VIOLATION}
+    named |= {name for mode in TAXONOMY.values() for name in (*mode.closure, *mode.violation)}
+    assert named <= FLAGS.keys() | relative
+    assert sum(PAPER_SHARES.values()) == pytest.approx(100, abs=0.1)
 
 
 def compare(success, localization, label):
     same = StateAlignment([success, localization]).same_states(success, localization)
-    return category_scores(success, localization, label, same, WEIGHTS.category)
+    return category_scores(success, localization, label, same)
+
+
+def test_evidence_reaches_two_steps():
+    searches = ({"search_engine": {"query": "dogs"}}, *[SCROLL] * 3)
+    scores = compare(
+        SUCCESS, failed(*same_page(*searches)), FailureLabel("unverifiable_evidence", 1.0, "rule")
+    )
+    assert scores["violation"][0].tolist() == [1.0, 0.7, 0.5, 0.0]
 
 
 def test_category_needs_evidence_on_both_sides():
     theirs = failed(*same_page(TYPE, DONE))
-    label = rule_label(SUCCESS, theirs)
-    scores = compare(SUCCESS, theirs, label)
-    assert scores["category"][1, 1] >= 0.45
+    assert compare(SUCCESS, theirs, rule_label(SUCCESS, theirs))["category"][1, 1] >= 0.45
     # A confident label without local evidence stays below the gate.
-    idle = failed(*same_page(*[SCROLL] * 3, changed=False), outcome="max_steps")
-    sure = type(label)("runtime_evaluation", 1.0, "rule", {})
-    assert compare(SUCCESS, idle, sure)["category"].max() < 0.45
+    idle = failed(*same_page(*[SCROLL] * 3), outcome="max_steps")
+    assert compare(SUCCESS, idle, FailureLabel("runtime_evaluation", 1.0, "rule"))["category"].max() < 0.45
 
 
 def test_positive_evidence_on_the_other_side_counts_against():
-    filter_step = {"select_dropdown_option": {"index": 1, "text": "cheap"}}
-    ours = parse_run(trajectory(*same_page(filter_step, CLICK, DONE)))
-    label = type(rule_label(ours, ours))("filter_context", 1.0, "rule", {})
+    choice = {"select_dropdown_option": {"index": 1, "text": "cheap"}}
+    ours = parse_run(trajectory(*same_page(choice, CLICK, DONE)))
+    label = FailureLabel("filter_context", 1.0, "rule")
     without = compare(ours, failed(*same_page(SCROLL, DONE)), label)["category"][0, 0]
-    with_it = compare(ours, failed(*same_page(SCROLL, filter_step, DONE)), label)["category"][0, 0]
+    with_it = compare(ours, failed(*same_page(SCROLL, choice, DONE)), label)["category"][0, 0]
     assert with_it < without
+
+
+BOXES = tuple(
+    Element(index=number, tag="input", text="", attributes={"type": "checkbox", "aria-label": name})
+    for number, name in enumerate(("Red", "Blue"), start=1)
+)
+
+
+def press(index):
+    return {"click_element_by_index": {"index": index}}
+
+
+@pytest.mark.parametrize(
+    ("actions", "taken"),
+    [
+        ([press(2), press(1)], [1, 1]),  # In another order.
+        ([press(1), press(1)], [0, 0]),  # Switched off again.
+        ([press(1), press(2), press(2)], [1, 0]),
+        ([press(1), press(1), press(1)], [1, 0]),  # And on again.
+        ([fill(1, "x")], [0, 0]),
+    ],
+)
+def test_what_a_control_is_left_at_decides_whether_a_step_was_taken(actions, taken):
+    ours = (on_fields(number, press(number), elements=BOXES) for number in (1, 2))
+    ours = parse_run(trajectory(*ours, step(3, CLICK), step(4, DONE)))
+    theirs = failed(
+        *(on_fields(number, action, elements=BOXES) for number, action in enumerate(actions, start=1))
+    )
+    assert compare(ours, theirs, rule_label(ours, theirs))["taken"][:2, 0].tolist() == taken
+
+
+def test_a_value_that_the_other_run_types_over_was_not_taken():
+    form = fields("Name", "City")
+    ours = parse_run(
+        trajectory(
+            on_fields(1, fill(1, "Ann"), elements=form),
+            on_fields(2, fill(2, "Oslo"), elements=form),
+            step(3, DONE),
+        )
+    )
+    acts = (fill(1, "Ann"), fill(2, "Bergen"), fill(2, "Oslo"), fill(1, "Eve"))
+    theirs = failed(*(on_fields(number, act, elements=form) for number, act in enumerate(acts, start=1)))
+    assert compare(ours, theirs, rule_label(ours, theirs))["taken"][:2, 0].tolist() == [0, 1]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from collection.mining.balance import BalanceConfig
-from collection.mining.divergence import GATES
-from collection.mining.pipeline import explain_task, mine, mine_runs, pool_folders, summarize
+from collection.mining.mine import explain_task, mine, mine_runs, pool_folders, summarize
+from collection.mining.score import GATES
 from configs.mine import get_config
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset

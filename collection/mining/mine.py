@@ -21,22 +21,11 @@ from ml_collections import ConfigDict
 from collection.corpus.filter import holder, image_fault
 from collection.corpus.guidance import TaskGuidance, read_guidance
 from collection.llm.build import make_model
-from collection.llm.calls import CALLS, Calls, CallsAddress, connect, serve
-from collection.llm.config import ModelConfig
+from collection.llm.calls import CALLS, Calls
 from collection.mining.audit import explain, to_audit, to_prompt, without_pair
 from collection.mining.balance import REASONS, BalanceConfig, choose
 from collection.mining.config import MineSettings
-from collection.mining.divergence import (
-    GATES,
-    KEPT,
-    TERMS,
-    Divergence,
-    MiningConfig,
-    Readable,
-    find_divergences,
-)
-from collection.mining.failure_modes import PAPER_SHARES, FailureLabel, rule_label
-from collection.mining.judging import FailureLabeler, JudgingConfig
+from collection.mining.label import REVIEW_BELOW, FailureLabeler, map_threads
 from collection.mining.pool import (
     Map,
     RunLocation,
@@ -46,59 +35,34 @@ from collection.mining.pool import (
     open_pool,
     read_runs,
 )
-from collection.mining.runs import PairConfig, ParsedRun, RunPair, by_task, run_pairs
-from collection.replay.verdicts import Verdicts, read_verdicts, verdict_on
+from collection.mining.runs import ParsedRun, by_task, run_pairs
+from collection.mining.score import GATES, KEPT, TERMS, Divergence, MiningConfig, Readable, find_divergences
+from collection.mining.taxonomy import PAPER_SHARES, FailureLabel, rule_label
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.files import is_temporary
 from rmsweb_jax.records.images import ImageStore, image_names
-from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
+from rmsweb_jax.records.schema import AuditPair, ReplayVerdict, RlPrompt, Trajectory
 from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.settings import from_config, to_config_dict
 from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
 
-Labels = Callable[[Sequence[RunPair]], Sequence[FailureLabel]]
+# Labels one pair of runs.
+Labels = Callable[[ParsedRun, ParsedRun], FailureLabel]
+# Replay verdicts by the failed run's id and the number of its step.
+Verdicts = Mapping[tuple[str, int], Sequence[ReplayVerdict]]
 
 DECISIONS = ("no_success", "no_contrast", *GATES, *REASONS, KEPT)
-# RMSWeb reviews labels below this confidence; the report counts them.
-MIN_CONFIDENCE = 0.70
+# The data set of replay verdicts in a workdir of `experiments.verify_mined`.
+VERDICTS = "verdicts"
 # Tasks per message to a process: small enough for an even load, large enough to hide the message's cost.
 _BATCH = 8
 # Smaller pools are mined faster than processes start.
 _SMALL_BYTES = 32 * 2**20
-
-
-@dataclasses.dataclass(frozen=True)
-class LabelerSettings:
-    """The model that labels failures, for all processes.
-
-    Attributes:
-      calls: with the answers, in the process that has started the others.
-      threads: number of pairs labelled at the same time in each process.
-    """
-
-    actor: ModelConfig
-    config: JudgingConfig
-    calls: CallsAddress
-    threads: int = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskSettings:
-    """The settings that decide about a task; without `judging` failures are labelled by rule.
-
-    Attributes:
-      verdicts: replays of decisions; one that is not critical is not kept.
-    """
-
-    select: MiningConfig
-    pairs: PairConfig
-    verdicts: Verdicts = dataclasses.field(default_factory=dict)
-    judging: LabelerSettings | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +118,8 @@ def mine(
     """Finds the decisions that failed runs got wrong and successful runs got right.
 
     The workdir gets `prompts/` (for RL), `audit/` (one record per task, with both sides) and, last,
-    `report.json`. If a model labels the failures, `calls.jsonl` has cost and answers, so that a second
-    call repeats no question.
+    `report.json`. If a model labels the failures, `calls.jsonl` has cost and answers, so that a second call
+    repeats no question.
 
     Args:
       settings: such as `configs.mine.get_config("demo")`, with `pools`.
@@ -176,14 +140,7 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
     pools = [pinned_for_run(pool, workdir) for pool in pool_folders(settings.pools)]
     verdicts = read_verdicts(parse_path(settings.replay, "config.replay")) if settings.replay else {}
     progress = Progress(workdir, "mine", 1)
-    with _serve_labeler(settings, workdir) as judging:
-        mined = mine_pools(
-            pools,
-            TaskSettings(TERMS[settings.terms], PairConfig(), verdicts, judging),
-            BalanceConfig(max_prompts=settings.max_prompts),
-            settings.workers or os.cpu_count() or 1,
-            lambda done, total: progress.update(done, total=total),
-        )
+    mined = _mine_pools(pools, settings, verdicts, workdir, progress)
     summary = summarize(mined)
     _write(mined, pools, workdir, to_config_dict(settings).to_dict())
     if not mined.prompts:
@@ -204,117 +161,66 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
 def mine_runs(
     trajectories: Iterable[Trajectory], select: MiningConfig, balancing: BalanceConfig
 ) -> MiningResult:
-    """Mines one divergence for each task and balances the corpus, in memory and with rule labels."""
-    settings = TaskSettings(select, PairConfig())
-    runs = by_task(trajectories).values()
-    return _balanced([mine_task(some, settings, _rule_labels) for some in runs], balancing)
+    """Mines one divergence for each task and balances the corpus, in memory and with the cues' labels."""
+    return _balanced([mine_task(runs, select) for runs in by_task(trajectories).values()], balancing)
 
 
-def mine_pools(
-    folders: Sequence[AnyPath],
-    settings: TaskSettings,
-    balancing: BalanceConfig,
-    workers: int = 1,
-    on_task: Callable[[int, int], None] = lambda done, total: None,
+def _mine_pools(
+    folders: Sequence[AnyPath], settings: MineSettings, verdicts: Verdicts, workdir: Path, progress: Progress
 ) -> MiningResult:
-    """Like `mine_runs`, from data sets on disk and in several processes.
+    """Mines data sets on disk: in processes, or, where a model names the failures, in threads.
 
-    Args:
-      on_task: called with the number of tasks done and the number of all tasks.
+    Threads, because they wait for the model; comparing runs takes milliseconds.
 
     Raises:
       UserError: a folder has no finished data set of trajectories, or a file has changed.
     """
-    sources = find_sources(folders)
-    if sum(source.shard.bytes for source in sources) < _SMALL_BYTES:
-        workers = 1
-    with _processes(workers, settings.judging) as map_:
+    sources, select = find_sources(folders), MiningConfig(terms=TERMS[settings.terms])
+    small = sum(source.shard.bytes for source in sources) < _SMALL_BYTES
+    results: list[MinedTask] = []
+    with _processes(1 if small else settings.workers or os.cpu_count() or 1) as map_:
         pool = open_pool(sources, map_)
         guidance = read_guidance(folders)
         tasks = [(locations, guidance.get(task_id, ())) for task_id, locations in pool.tasks.items()]
-        batches = [tasks[first : first + _BATCH] for first in range(0, len(tasks), _BATCH)]
-        results: list[MinedTask] = []
-        for found in map_(functools.partial(_mine_batch, pool.sources, settings), batches):
-            results += found
-            on_task(len(results), len(tasks))
-    return _balanced(results, balancing)
-
-
-def mine_task(
-    runs: Sequence[ParsedRun], settings: TaskSettings, labels: Labels, readable: Readable = lambda _: True
-) -> MinedTask:
-    """Finds the last critical divergences among the runs of a task, or the reason why there is none.
-
-    Args:
-      readable: whether the screenshot of a name can be read.
-    """
-    pairs = run_pairs(runs, settings.pairs)
-    tried = find_divergences(pairs, labels(pairs), settings.select, readable)
-    if not tried:
-        return MinedTask(without_pair(runs))
-    tried = [_replayed(divergence, settings.verdicts) for divergence in tried]
-    ranked = sorted(tried, key=lambda divergence: divergence.rank, reverse=True)
-    choices: dict[tuple[str, str], MinedPair] = {}
-    for divergence in ranked:
-        if divergence.decision == KEPT:
-            audit, pair = to_audit(divergence, tried), divergence.pair
-            choice = MinedPair(audit, to_prompt(divergence), pair.kind, pair.localization.record.actor)
-            choices.setdefault((audit.category, audit.site), choice)
-    return MinedTask(to_audit(ranked[0], tried), tuple(choices.values()), len(tried))
-
-
-def _replayed(divergence: Divergence, verdicts: Verdicts) -> Divergence:
-    """Adds the verdict of a replay; a decision that it shows not to be critical is not kept."""
-    i, j, pair = divergence.success_at, divergence.localization_at, divergence.pair
-    if divergence.decision != KEPT or i is None or j is None:
-        return divergence
-    ours, theirs = pair.success, pair.localization
-    verdict = verdict_on(
-        verdicts,
-        (ours.record.trajectory_id, ours.steps[i].step.number),
-        (theirs.record.trajectory_id, theirs.steps[j].step.number),
-    )
-    decision = "replay" if verdict and verdict.verdict == "not_critical" else KEPT
-    return dataclasses.replace(divergence, decision=decision, replay=verdict)
-
-
-def _rule_labels(pairs: Sequence[RunPair]) -> list[FailureLabel]:
-    return [rule_label(pair.success, pair.localization) for pair in pairs]
-
-
-# One per process: a model's connections and threads cannot be sent to another process.
-_labels: Labels = _rule_labels
+        mine_batch = functools.partial(_mine_batch, sources, select, verdicts)
+        if settings.actor.kind == "none":
+            batches = [tasks[first : first + _BATCH] for first in range(0, len(tasks), _BATCH)]
+            for found in map_(mine_batch, batches):
+                results += found
+                progress.update(len(results), total=len(tasks))
+    if settings.actor.kind != "none":
+        with Calls(workdir / CALLS) as calls:
+            labeler = FailureLabeler(make_model(settings.actor.resolve(), calls))
+            mine_labelled = functools.partial(mine_batch, labels=labeler.label)
+            update = functools.partial(progress.update, total=len(tasks))
+            found = map_threads(mine_labelled, ([task] for task in tasks), settings.threads, update)
+            results = [result for some in found for result in some]
+    return _balanced(results, BalanceConfig(max_prompts=settings.max_prompts))
 
 
 @contextlib.contextmanager
-def _open_labels(judging: LabelerSettings | None) -> Iterator[None]:
-    """Sets the source of labels in this process."""
-    global _labels
-    if judging is None:
-        yield
+def _processes(workers: int) -> Iterator[Map]:
+    """A `map` over processes; the built-in one for a single worker."""
+    if workers <= 1:
+        yield map
         return
-    judged = FailureLabeler(make_model(judging.actor, connect(judging.calls)), judging.config)
-    _labels = functools.partial(judged.label_many, workers=judging.threads)
-    try:
-        yield
-    finally:
-        _labels = _rule_labels
-
-
-# Stays open until the process ends; answers are on disk as soon as they arrive.
-_open = contextlib.ExitStack()
-
-
-def _begin_process(judging: LabelerSettings | None) -> None:
-    # An executor's processes would outlive a killed parent.
-    exit_with_parent()
-    _open.enter_context(_open_labels(judging))
+    # Forking a process that has read shards would copy their threads' locks. An executor's processes would
+    # outlive a killed parent.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=exit_with_parent) as executor:
+        try:
+            yield executor.map
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _mine_batch(
     sources: Sequence[ShardSource],
-    settings: TaskSettings,
+    select: MiningConfig,
+    verdicts: Verdicts,
     batch: Sequence[tuple[Sequence[RunLocation], TaskGuidance]],
+    labels: Labels = rule_label,
 ) -> list[MinedTask]:
     """Mines tasks, each given by the locations of its runs and its guidance."""
     stores = [ImageStore(folder) for folder in dict.fromkeys(source.folder for source in sources)]
@@ -323,12 +229,40 @@ def _mine_batch(
     for locations, guidance in batch:
         try:
             runs = list(read_runs(sources, locations, guidance))
-            results.append(mine_task(runs, settings, _labels, readable))
+            results.append(mine_task(runs, select, verdicts, labels, readable))
         except ValueError:
             # Prompts are parsed lazily, and that error does not name its file: parse all of them to find it.
             check_messages(sources, locations)
             raise
     return results
+
+
+def mine_task(
+    runs: Sequence[ParsedRun],
+    select: MiningConfig,
+    verdicts: Verdicts | None = None,
+    labels: Labels = rule_label,
+    readable: Readable = lambda _: True,
+) -> MinedTask:
+    """Finds the last critical divergences among the runs of a task, or the reason why there is none.
+
+    Args:
+      verdicts: replays of decisions; one that is not critical is not kept.
+      readable: whether the screenshot of a name can be read.
+    """
+    pairs = run_pairs(runs)
+    if not pairs:
+        return MinedTask(without_pair(runs))
+    labelled = [labels(pair.success, pair.localization) for pair in pairs]
+    tried = [_replayed(one, verdicts or {}) for one in find_divergences(pairs, labelled, select, readable)]
+    ranked = sorted(tried, key=lambda divergence: divergence.rank, reverse=True)
+    choices: dict[tuple[str, str], MinedPair] = {}
+    for divergence in ranked:
+        if divergence.decision == KEPT:
+            audit, pair = to_audit(divergence, tried), divergence.pair
+            choice = MinedPair(audit, to_prompt(divergence), pair.kind, pair.localization.record.actor)
+            choices.setdefault((audit.category, audit.site), choice)
+    return MinedTask(to_audit(ranked[0], tried), tuple(choices.values()), len(tried))
 
 
 def _balanced(results: Sequence[MinedTask], balancing: BalanceConfig) -> MiningResult:
@@ -349,21 +283,49 @@ def _balanced(results: Sequence[MinedTask], balancing: BalanceConfig) -> MiningR
     )
 
 
-@contextlib.contextmanager
-def _processes(workers: int, judging: LabelerSettings | None) -> Iterator[Map]:
-    """A `map` over processes; the built-in one for a single worker."""
-    if workers <= 1:
-        with _open_labels(judging):
-            yield map
-        return
-    # Forking a process that has read shards would copy their threads' locks.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=_begin_process, initargs=(judging,)) as executor:
-        try:
-            yield executor.map
-        except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
+# --- Verdicts by replay ---
+
+
+def read_verdicts(folder: AnyPath) -> Verdicts:
+    """Reads the verdicts in a workdir of `experiments.verify_mined`.
+
+    Raises:
+      UserError: there are none.
+    """
+    found: dict[tuple[str, int], list[ReplayVerdict]] = {}
+    for verdict in read_dataset(folder / VERDICTS, ReplayVerdict):
+        found.setdefault((verdict.localization_id, verdict.localization_step), []).append(verdict)
+    return found
+
+
+def verdict_on(verdicts: Verdicts, success: tuple[str, int], failed: tuple[str, int]) -> ReplayVerdict | None:
+    """Returns what is known about a decision, given by the run and the step of each side.
+
+    That is the verdict on just this decision; or one on another success, if there the failed run's own action
+    led to success: then it was no mistake, whatever it is compared with.
+    """
+    found = verdicts.get(failed, ())
+    own = next((one for one in found if (one.success_id, one.success_step) == success), None)
+    rates = ((one, one.with_failure) for one in found)
+    return own or next((one for one, rate in rates if rate and 2 * rate.successes > rate.trials), None)
+
+
+def _replayed(divergence: Divergence, verdicts: Verdicts) -> Divergence:
+    """Adds the verdict of a replay; a decision that it shows not to be critical is not kept."""
+    i, j, pair = divergence.success_at, divergence.localization_at, divergence.pair
+    if divergence.decision != KEPT or i is None or j is None:
+        return divergence
+    ours, theirs = pair.success, pair.localization
+    verdict = verdict_on(
+        verdicts,
+        (ours.record.trajectory_id, ours.steps[i].step.number),
+        (theirs.record.trajectory_id, theirs.steps[j].step.number),
+    )
+    decision = "replay" if verdict and verdict.verdict == "not_critical" else KEPT
+    return dataclasses.replace(divergence, decision=decision, replay=verdict)
+
+
+# --- The report and what is written ---
 
 
 def summarize(mined: MiningResult) -> dict:
@@ -389,18 +351,8 @@ def summarize(mined: MiningResult) -> dict:
         "localization_actors": mined.localization_actors,
         "sites": dict(sorted(Counter(prompt.site for prompt in mined.prompts).items())),
         "label_sources": dict(sorted(Counter(audit.label_source for audit in labelled).items())),
-        "unsure_labels": sum(audit.label_confidence < MIN_CONFIDENCE for audit in labelled),
+        "unsure_labels": sum(audit.label_confidence < REVIEW_BELOW for audit in labelled),
     }
-
-
-@contextlib.contextmanager
-def _serve_labeler(settings: MineSettings, workdir: Path) -> Iterator[LabelerSettings | None]:
-    if settings.actor.kind == "none":
-        yield None
-        return
-    actor = settings.actor.resolve()
-    with Calls(workdir / CALLS) as calls, serve(calls) as address:
-        yield LabelerSettings(actor, JudgingConfig(), address, settings.threads)
 
 
 def pool_folders(pools: str) -> list[AnyPath]:

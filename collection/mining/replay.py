@@ -1,4 +1,8 @@
-"""Decides by replay whether mined decisions are critical."""
+"""Decides by replay whether mined decisions are critical.
+
+A failed run is played again up to the decision. Then the success's action is put in and an actor goes on;
+likewise with the failed run's own action. Not in RMSWeb.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +18,50 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from collection.agent.config import EpisodeLimits, PromptConfig
+from collection.agent.loop import EpisodeRunner
+from collection.browser.config import BrowserConfig
+from collection.browser.guard.config import GuardConfig
+from collection.browser.session import BrowserLostError, PageError
+from collection.corpus.elements import name_of, role_of
+from collection.environments.miniwob import MiniWobEnvironment
 from collection.evaluation.statistics import rate_interval
+from collection.fleet.browser_pool import BrowserPool
+from collection.fleet.config import RecyclePolicy
+from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
 from collection.llm.build import make_actor
 from collection.llm.calls import CALLS, Calls, CallsAddress, connect, serve
-from collection.replay.config import VerifySettings
-from collection.replay.elements import move_reply
-from collection.replay.trials import RESETTABLE, Outcome, Player, Trial
-from collection.replay.verdicts import VERDICTS
-from rmsweb_jax.actions import ReplyError, render_reply, repair_reply
+from collection.mining.config import VerifySettings
+from collection.mining.mine import VERDICTS
+from rmsweb_jax.actions import Action, Reply, ReplyError, render_reply, repair_reply
+from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.journal import Journal, read_journal
-from rmsweb_jax.records.schema import AuditPair, ReplayRate, ReplayVerdict, Trajectory
+from rmsweb_jax.records.schema import (
+    AuditPair,
+    Element,
+    Observation,
+    ReplayRate,
+    ReplayVerdict,
+    Task,
+    Trajectory,
+)
 from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
 
+# `differs`: a page is not the recorded one. `lost`: no browser could play the episode.
+Outcome = Literal["success", "failure", "differs", "lost"]
+# Environments that a seed or a snapshot sets back to the same state.
+RESETTABLE = frozenset(("miniwob",))
 JOURNAL = "verdicts.journal"
 # By how much the rate of success must be higher with the success's action; with one trial it is 0 or 1.
 MIN_DIFFERENCE = 0.5
@@ -122,7 +147,7 @@ def _journalled(workdir: Path) -> list[ReplayVerdict]:
     return [ReplayVerdict.model_validate_json(record) for record in read_journal(workdir / JOURNAL)]
 
 
-# --- Trials ---
+# --- Decisions ---
 
 
 def decide(decision: Decision, player: Player, settings: VerifySettings) -> ReplayVerdict:
@@ -192,6 +217,156 @@ def _rate(outcomes: Sequence[Outcome]) -> ReplayRate:
     return ReplayRate(
         successes=successes, trials=trials, low=round(interval.low, 4), high=round(interval.high, 4)
     )
+
+
+# --- Episodes ---
+
+
+class ReplayActor:
+    """An `ActorModel` that gives recorded replies first and then leaves the steps to another actor."""
+
+    name = "replay"
+
+    def __init__(self, replies: Sequence[str], then: ActorModel):
+        self._replies, self._then = tuple(replies), then
+
+    def reply(self, request: StepRequest) -> ActorReply:
+        if request.step <= len(self._replies):
+            return ActorReply(self._replies[request.step - 1])
+        return self._then.reply(request)
+
+    def reflect(self, request: ReflectionRequest) -> ActorReply:
+        return self._then.reflect(request)
+
+    def extract(self, request: ExtractionRequest) -> ActorReply:
+        return self._then.extract(request)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A run to be played again.
+
+    Attributes:
+      kept: number of its first steps that are played as recorded.
+      reply: text of the reply at the next step; "" leaves that step to the other actor, too.
+    """
+
+    run: Trajectory
+    kept: int
+    reply: str = ""
+
+
+class Player(contextlib.AbstractContextManager["Player"]):
+    """Plays trials in a browser; created and used in one thread.
+
+    Args:
+      images: takes the screenshots of the trials.
+      then: plays the steps after the recorded ones.
+      further_steps: maximum number of these.
+      label: value of `Trajectory.actor`.
+    """
+
+    def __init__(
+        self,
+        browser: BrowserConfig,
+        prompt: PromptConfig,
+        limits: EpisodeLimits,
+        images: ImageStore,
+        then: ActorModel,
+        further_steps: int,
+        label: str = "replay",
+    ):
+        self._pool = BrowserPool(browser, GuardConfig(), RecyclePolicy())
+        self._prompt, self._limits, self._images, self._then = prompt, limits, images, then
+        self._further_steps, self._label = further_steps, label
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def play(self, trial: Trial) -> Outcome:
+        """Plays a trial; a lost browser is replaced once.
+
+        Raises:
+          UserError: the actor cannot answer, or no browser starts.
+        """
+        replies = [step.response for step in trial.run.steps[: trial.kept]] + [trial.reply] * bool(
+            trial.reply
+        )
+        for _ in range(2):
+            try:
+                return _judge(trial, self.run(trial.run.task, replies, trial.run.attempt))
+            except (BrowserLostError, PageError):
+                self._pool.discard()
+        return "lost"
+
+    def run(self, task: Task, replies: Sequence[str] = (), attempt: int = 1) -> Trajectory:
+        """Plays an episode that begins with some replies; raises as `EpisodeRunner.run_episode`."""
+        runner = EpisodeRunner(
+            environment=MiniWobEnvironment(self._pool.browser(task), self._images),
+            actor=ReplayActor(replies, self._then),
+            images=self._images,
+            label=self._label,
+            prompt=self._prompt,
+            limits=self._limits.model_copy(update={"max_steps": len(replies) + self._further_steps}),
+        )
+        return runner.run_episode(task, attempt)
+
+
+def _judge(trial: Trial, played: Trajectory) -> Outcome:
+    """The outcome of a trial, once its pages up to the step at which it parts are those of the record."""
+    recorded = trial.run.steps[: trial.kept + 1]
+    again = played.steps[: len(recorded)]
+    pages = [step.observation.fingerprint for step in recorded]
+    if [step.observation.fingerprint for step in again] != pages:
+        return "differs"
+    return "success" if played.success else "failure"
+
+
+# --- The same action on another page ---
+
+
+def move_reply(reply: Reply, source: Observation, target: Observation) -> Reply | None:
+    """Returns a reply whose actions name the same elements on another page.
+
+    An element is the same if its role, its name and its place among the elements of that role and name are.
+
+    Returns:
+      None if an element is not on the other page.
+    """
+    actions = []
+    for action in reply.executable:
+        moved = _move(action, source, target)
+        if moved is None:
+            return None
+        actions.append(moved)
+    return reply.model_copy(update={"actions": tuple(actions)})
+
+
+def _move(action: Action, source: Observation, target: Observation) -> Action | None:
+    index = getattr(action.params, "index", None)
+    if not index:
+        return action
+    keys = {element.index: key for key, element in _keyed(source).items()}
+    element = _keyed(target).get(keys[index]) if index in keys else None
+    if element is None:
+        return None
+    return normalize_action({action.name: action.params.model_dump() | {"index": element.index}})
+
+
+def _keyed(page: Observation) -> dict[tuple[str, str, int], Element]:
+    """The elements that can be acted on, by role, name and place among their like."""
+    found: dict[tuple[str, str, int], Element] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for element in page.elements:
+        if element.index is not None:
+            key = role_of(element.tag, element.attributes), name_of(element.text, element.attributes)
+            place = counts.get(key, 0)
+            counts[key] = place + 1
+            found[(*key, place)] = element
+    return found
 
 
 # --- Processes ---

@@ -12,12 +12,9 @@ from collection.browser.config import BrowserConfig
 from collection.environments.miniwob import make_task
 from collection.llm.scripted.mistakes import MistakeConfig
 from collection.llm.scripted.teacher import ScriptedTeacher
-from collection.mining.pipeline import explain_task, mine
-from collection.replay.config import VerifySettings
-from collection.replay.elements import move_reply
-from collection.replay.trials import Player, Trial
-from collection.replay.verdicts import read_verdicts, verdict_on
-from collection.replay.verify import decide, read_decisions, verify_mined
+from collection.mining.config import VerifySettings
+from collection.mining.mine import explain_task, mine, read_verdicts, verdict_on
+from collection.mining.replay import Player, Trial, decide, move_reply, read_decisions, verify_mined
 from configs import mine as mine_config
 from configs import verify_mined as verify_config
 from configs.collect import DEMO_EPISODES
@@ -134,7 +131,7 @@ def test_a_run_that_was_stopped_goes_on(mined, tmp_path, monkeypatch):
         verdict="lost",
     )
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("collection.replay.verify._verdicts", stop)
+        patch.setattr("collection.mining.replay._verdicts", stop)
         verify_mined(chosen, tmp_path)
     assert not (tmp_path / "report.json").exists()
     report = verify_mined(chosen, tmp_path)
