@@ -30,7 +30,6 @@ from collection.browser.devtools import DevTools, Dialog, Frame
 from collection.browser.devtools_connection import DocumentGoneError, Fields
 from collection.browser.driver import DriverProcess
 from collection.browser.guard.guard import Guard
-from collection.browser.guard.proxy import ProxyLostError
 from collection.browser.processes import kill_busy_renderers, memory_mb, reap_orphans, session_members
 from rmsweb_jax.errors import UserError
 
@@ -92,9 +91,6 @@ class DriverConnection(abc.ABC):
         except OSError as error:
             self._process.end()
             raise UserError(f"no DevTools connection to the browser: {error}") from error
-        except ProxyLostError as error:
-            self._process.end()
-            raise BrowserLostError(f"the browser's documents cannot be watched: {error}") from error
         except TimeoutException as error:
             self._process.end()
             raise BrowserLostError("the browser does not answer after its start") from error

@@ -121,7 +121,7 @@ class Downloads:
 
     Args:
       folder: the browser's download folder.
-      max_mb: size limit of a finished file. Unfinished files are limited by the guard's proxy and, all
+      max_mb: size limit of a finished file. Unfinished files are limited by the guard and, all
         together, by ten times this size; then the browser is abandoned.
     """
 

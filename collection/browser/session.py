@@ -18,11 +18,19 @@ from collection.browser.config import (
 )
 from collection.browser.files import Downloads
 from collection.browser.guard.guard import Guard
+from collection.browser.guard.refusals import place_of
 from collection.browser.storage_state import StorageState, page_state, read_state
 from collection.browser.tabs import Tabs
 from rmsweb_jax.errors import UserError
 
 _SETTLE = pathlib.Path(__file__).with_name("settle.js").read_text(encoding="utf-8")
+
+# What the browser says where the guard has refused, not reached or ended a connection.
+_CONNECTION_PROBLEMS = {
+    "ERR_SOCKS_CONNECTION_FAILED",
+    "ERR_CONNECTION_RESET",
+    "ERR_EMPTY_RESPONSE",
+}
 
 __all__ = ["Browser", "BrowserConfig", "BrowserLostError", "PageError", "first_line"]
 
@@ -56,14 +64,14 @@ class Browser(Tabs):
         before = self._pages.get(self._current, {}).get("url")
         slow = False
         self._frames.clear()
+        if self.guard is not None:
+            self.guard.record.take_problems()  # Those of earlier pages.
         try:
             self.call(self._driver.get, url)
         except TimeoutException:
             slow = True  # Loading was stopped; a partly loaded page can be used.
         except WebDriverException as error:
-            raise PageError(
-                f"Cannot open {self.short_url(url)}: {page_problem(first_line(error))}"
-            ) from error
+            raise PageError(self._not_opened(url, first_line(error))) from error
         self._raise_refused(url)
         # The driver does not report every failure: after a redirect loop it shows the browser's error page.
         try:
@@ -73,12 +81,22 @@ class Browser(Tabs):
         except (WebDriverException, TypeError):
             here, failure = url, None  # The page is open but breaks scripts; the next snapshot recovers.
         if failure is not None:
-            raise PageError(f"Cannot open {self.short_url(url)}: {page_problem(failure)}")
+            raise PageError(self._not_opened(url, failure))
         # The address has not changed: the site never answered, and the old page is still shown.
         if slow and here == before and here != url:
             raise PageError(
                 f"Cannot open {self.short_url(url)}: no answer in {self.config.page_load_seconds:g} s"
             )
+
+    def _not_opened(self, url: str, text: str) -> str:
+        """Returns why a page did not open: what the guard says of its connection, or else the browser."""
+        problem = page_problem(text)
+        problems = self.guard.record.take_problems() if self.guard else {}
+        if problem in _CONNECTION_PROBLEMS and problems:
+            # A redirect may have led to another place.
+            places = place_of(self.target_url(self._current)), place_of(url)
+            problem = next((problems[one] for one in places if one in problems), problem)
+        return f"Cannot open {self.short_url(url)}: {self.redact(problem)}"
 
     def _raise_refused(self, url: str) -> None:
         """Raises PageError if the guard has refused this document; its window may show another page still."""
@@ -94,7 +112,7 @@ class Browser(Tabs):
         """Raises PageError if the guard refuses the address."""
         verdict = self.guard.check(url) if self.guard else None
         if verdict is not None and not verdict.allowed:
-            self.add_incident("refused", f"{self.short_url(url)}: {verdict.detail}")
+            self._refused(url, verdict)
             raise PageError(f"Refused to open {self.short_url(url)}: {verdict.detail}")
 
     def settle(self, first_ms: int = 0) -> None:

@@ -16,8 +16,7 @@ from selenium.common.exceptions import (
 from collection.browser.config import BrowserConfig, BrowserLostError, PageError, TabGoneError, first_line
 from collection.browser.connection import DriverConnection
 from collection.browser.guard.guard import Guard
-from collection.browser.guard.proxy import ProxyLostError
-from collection.browser.guard.refusals import merge_refusals
+from collection.browser.guard.policy import PolicyVerdict
 from collection.browser.page import Snapshot
 from rmsweb_jax.records.schema import Incident, IncidentKind, Tab
 
@@ -98,7 +97,7 @@ class Tabs(DriverConnection):
             if verdict is not None and not verdict.allowed:
                 # Before any page was opened, this is the browser's start page and no incident.
                 if self._page_opened or not info["url"].startswith("chrome:"):
-                    self.add_incident("refused", f"{self.short_url(info['url'])}: {verdict.detail}")
+                    self._refused(info["url"], verdict)
                     self.notices.append(f"Window closed: {verdict.detail}")
                 self._close_page(pages, handle)
         # Pages are oldest first, so the newest windows are closed.
@@ -230,12 +229,8 @@ class Tabs(DriverConnection):
     def take_incidents(self) -> tuple[Incident, ...]:
         """Returns the incidents since the last call: refusals, closed popups, downloads and dialogs."""
         found, self._incidents = self._incidents, []
-        if self.guard:
-            try:
-                found += self.guard.incidents()
-            except ProxyLostError as error:
-                raise BrowserLostError(f"the browser's proxy is gone: {error}") from error
-        found = merge_refusals(found)
+        if self._live_guard:
+            found += self._live_guard.incidents()
         if len(found) > _MAX_INCIDENTS:
             rest = len(found) - _MAX_INCIDENTS
             found = [
@@ -320,10 +315,18 @@ class Tabs(DriverConnection):
         self.notices += [f"Not opened: {self.short_url(url)}: {detail}" for url, detail in refused]
 
     def _refused_documents(self) -> list[tuple[str, str]]:
-        try:
-            return self.guard.refused_documents() if self.guard else []
-        except ProxyLostError as error:
-            raise BrowserLostError(f"the browser's proxy is gone: {error}") from error
+        return self._live_guard.refused_documents() if self._live_guard else []
+
+    @property
+    def _live_guard(self) -> Guard | None:
+        """The guard. Raises BrowserLostError once it lets nothing through any more."""
+        if self.guard is not None and not self.guard.alive:
+            raise BrowserLostError("the browser's guard has lost its connection to the browser")
+        return self.guard
+
+    def _refused(self, url: str, verdict: PolicyVerdict) -> None:
+        assert self.guard is not None
+        self.guard.record.add("refused", url, verdict.detail, verdict.reason.value)
 
     def _check_memory(self) -> None:
         """Raises BrowserLostError for a browser that uses too much memory, before the machine runs out."""

@@ -259,7 +259,7 @@ class WebEnvironment:
             raise BrowserLostError(first_line(error)) from error
 
     def _read_failure(self) -> str:
-        """Returns the error text of the guard's proxy or of a gateway; empty if the site itself answered."""
+        """Returns the error text of a gateway; empty if the site itself answered."""
         try:
             answer = self._browser.script(_FAILURE)
         except WebDriverException:
@@ -312,11 +312,10 @@ def _redacted_element(element: Element, redact: Callable[[str], str]) -> Element
     return element.model_copy(update={"text": redact(element.text), "attributes": attributes})
 
 
-# Behind a proxy, a site that cannot be reached is a short plain-text page with a gateway's status. The length
+# Behind a gateway, a site that cannot be reached is a short plain-text page with a gateway's status. The length
 # limit excludes real documents that a site serves as plain text with an error status.
 _FAILURE = """
 const status = (performance.getEntriesByType('navigation')[0] || {}).responseStatus || 0;
 const text = document.contentType === 'text/plain' && document.body ? document.body.innerText : '';
-const failed = [502, 503, 504].includes(status) || (status === 403 && text.includes("collector's guard"));
-return failed && text.length < 1000 ? `status ${status}: ${text}` : '';
+return [502, 503, 504].includes(status) && text.length < 1000 ? `status ${status}: ${text}` : '';
 """

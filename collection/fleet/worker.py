@@ -14,7 +14,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from collection.agent.loop import EpisodeRunner, crashed_trajectory
-from collection.browser.guard.proxy import ProxyLostError
 from collection.browser.guard.redaction import Redactor
 from collection.browser.session import Browser, BrowserLostError, PageError
 from collection.environments.base import Environment
@@ -151,7 +150,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 if user_message(error) is not None:
                     raise
                 # The message of an error of this program may have parts of the page, also secrets.
-                known = isinstance(error, (BrowserLostError, PageError, ProxyLostError))
+                known = isinstance(error, (BrowserLostError, PageError))
                 self._error = "" if known else f"unexpected {type(error).__name__}"
                 reason = self._redactor.text(str(error)) if known else f"{self._error}, see the log"
                 trace = self._redactor.text(traceback.format_exc())
@@ -185,7 +184,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         for left in reversed(range(_STARTS)):
             try:
                 return self._browsers.browser(task)
-            except (UserError, BrowserLostError, ProxyLostError) as error:
+            except (UserError, BrowserLostError) as error:
                 if not left:
                     raise
                 print(f"{task.task_id}: {error}", file=sys.stderr, flush=True)

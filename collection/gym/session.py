@@ -13,7 +13,6 @@ from pathlib import Path
 
 from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
-from collection.browser.guard.proxy import ProxyLostError
 from collection.browser.session import BrowserLostError, PageError
 from collection.environments.apps.suite import apps_folder, make_application, tasks_of
 from collection.environments.base import Environment, ExtractionError, SiteUnreachableError, View
@@ -81,7 +80,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
         Raises:
           UserError: there is no browser or application, or no such task.
-          SiteUnreachableError, BrowserLostError, PageError, ProxyLostError: the start page does not open.
+          SiteUnreachableError, BrowserLostError, PageError: the start page does not open.
         """
         self._leave()
         # Screenshots of earlier episodes.
@@ -105,8 +104,8 @@ class Session(contextlib.AbstractContextManager["Session"]):
 
         Raises:
           UserError: no episode is open.
-          BrowserLostError, PageError, ProxyLostError: the browser was lost, or this program failed; the
-            episode has no reward.
+          BrowserLostError, PageError: the browser was lost, or this program failed; the episode has no
+            reward.
         """
         environment = self._environment
         if environment is None:
@@ -134,7 +133,7 @@ class Session(contextlib.AbstractContextManager["Session"]):
         """Ends the episode after an error; one that `step` does not document becomes a BrowserLostError."""
         try:
             yield
-        except (UserError, SiteUnreachableError, BrowserLostError, PageError, ProxyLostError):
+        except (UserError, SiteUnreachableError, BrowserLostError, PageError):
             self._leave(lost=True)
             raise
         except Exception as error:

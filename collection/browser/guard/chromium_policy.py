@@ -72,14 +72,14 @@ BACKGROUND_HOSTS = frozenset(
 def proxy_flags(address: str) -> tuple[str, ...]:
     """Returns the flags with which all traffic goes through the proxy at `ADDRESS:PORT`."""
     return (
-        f"--proxy-server=http://{address}",
+        f"--proxy-server=socks5://{address}",
         # By default Chromium connects to loopback without the proxy.
         "--proxy-bypass-list=<-loopback>",
         # The proxy resolves names; a lookup by the browser would reveal the site to a name server.
         f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {address.rpartition(':')[0]}",
         "--dns-prefetch-disable",
         "--disable-quic",
-        # WebRTC uses UDP, which an HTTP proxy does not carry.
+        # WebRTC uses UDP, which the egress does not carry.
         "--webrtc-ip-handling-policy=disable_non_proxied_udp",
         "--no-pings",
         "--disable-features=NetworkTimeServiceQuerying",

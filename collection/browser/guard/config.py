@@ -11,7 +11,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import Settings, internal
 
 if TYPE_CHECKING:
-    from collection.browser.guard.upstream_proxy import UpstreamProxy
+    from collection.browser.guard.upstream import UpstreamProxy
 
 MB = 1_000_000
 
@@ -38,14 +38,11 @@ class GuardConfig(Settings):
         go; each browser takes one of them at random. Names are resolved here, so that their addresses are
         judged; those in `hosts` are reached directly.
       upstream_auth_env: environment variable with USER:PASSWORD for these proxies.
-      max_response_mb: size of a response body on the wire.
-      max_decompressed_mb: size of a compressed response after decompression.
-      max_decompression_ratio: ratio of unpacked to compressed size; small responses are exempt.
-      max_upload_mb: size of a request body, or of all data sent through a tunnel.
-      max_tunnel_mb: size of all data received through a tunnel, which may carry many responses.
+      max_upload_mb: size of all data sent over a connection, which may carry many requests.
+      max_download_mb: size of all data received over a connection.
       connect_seconds: time limit for name resolution and connection.
-      idle_seconds: time limit without a byte.
-      total_seconds: time limit for one response or one tunnel.
+      idle_seconds: time limit of a connection without a byte in either direction.
+      total_seconds: time limit of a connection.
     """
 
     allowed: tuple[str, ...] = ()
@@ -58,11 +55,8 @@ class GuardConfig(Settings):
     proxy: bool = internal(True)
     upstream: tuple[str, ...] = ()
     upstream_auth_env: str = ""
-    max_response_mb: float = internal(64.0, gt=0)
-    max_decompressed_mb: float = internal(256.0, gt=0)
-    max_decompression_ratio: float = internal(200.0, gt=0)
     max_upload_mb: float = internal(16.0, gt=0)
-    max_tunnel_mb: float = internal(512.0, gt=0)
+    max_download_mb: float = internal(512.0, gt=0)
     connect_seconds: float = internal(10.0, gt=0)
     idle_seconds: float = internal(60.0, gt=0)
     total_seconds: float = internal(300.0, gt=0)
@@ -71,7 +65,7 @@ class GuardConfig(Settings):
     def _check_addresses(self) -> Self:
         if self.upstream:
             # Machines that only train lack its packages.
-            from collection.browser.guard.upstream_proxy import UpstreamProxy
+            from collection.browser.guard.upstream import UpstreamProxy
 
             for url in self.upstream:
                 UpstreamProxy.parse(url)
@@ -89,7 +83,7 @@ class GuardConfig(Settings):
         """Returns one of the upstream proxies, or None. Raises UserError without its credentials."""
         if not self.upstream:
             return None
-        from collection.browser.guard.upstream_proxy import UpstreamProxy
+        from collection.browser.guard.upstream import UpstreamProxy
 
         return UpstreamProxy.parse(random.choice(self.upstream), self.upstream_auth_env)
 

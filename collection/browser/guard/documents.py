@@ -1,9 +1,9 @@
 """The documents of a browser's windows: each is judged by its address before its request leaves.
 
-The proxy sees the host of a TLS tunnel, and not whether a document or a part of one is requested. Chromium
+The egress sees the host of a connection, and not whether a document or a part of one is requested. Chromium
 knows: over a DevTools connection it pauses the request of every document, also in new windows and after
-redirects, until the gate has judged it. The gate is in the proxy's process, and both end together:
-without the gate nothing leaves the browser.
+redirects, until the gate has judged it. The gate is in the egress's thread, and without the gate nothing leaves
+the browser: losing its connection ends all others.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import collections
 import dataclasses
-import os
 from collections.abc import Callable
 from typing import Any
 
-import ada_url
-
 from collection.browser.devtools_connection import DevToolsConnection, DocumentGoneError
+from collection.browser.guard.config import GuardConfig
+from collection.browser.guard.egress import Egress
 from collection.browser.guard.policy import PolicyVerdict, Reason
-from collection.browser.guard.refusals import ROBOTS, RequestRefusedError
+from collection.browser.guard.refusals import Record
 from collection.browser.guard.robots import Robots
-from collection.browser.guard.upstream import ProxyState
 
 # Redirects of a start page that may lead to further sites.
 _MAX_MOVES = 5
 _MAX_REFUSED = 20
+_ANSWER_S = 30.0
 _EMPTY = ("", "about:blank")
 # With an icon of its own, so that the browser asks for none.
 _EMPTY_PAGE = {
@@ -59,40 +59,51 @@ class _Arrival:
 
 
 class DocumentGate:
-    """Judges the documents of one browser.
+    """Judges the documents of one browser, in the thread of its egress.
 
     Args:
-      state: its `documents` is the policy.
+      url: WebSocket address of the browser's DevTools.
+      judge: the policy of documents.
       admit: adds the site of an address to the policy.
 
     Attributes:
       refused: addresses and reasons that the agent has not seen yet.
+
+    Raises:
+      OSError: there is no connection to the browser.
     """
 
-    def __init__(self, state: ProxyState, admit: Callable[[str], None]) -> None:
-        self._state, self._admit = state, admit
+    def __init__(
+        self,
+        url: str,
+        config: GuardConfig,
+        egress: Egress,
+        record: Record,
+        judge: Callable[[str], PolicyVerdict],
+        admit: Callable[[str], None],
+    ) -> None:
+        self._config, self._record, self._judge, self._admit = config, record, judge, admit
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrival: _Arrival | None = None
         self._empty = ""
-        self._robots: Robots | None = None
-        self.refused: list[tuple[str, str]] = []
-
-    async def open(self, url: str) -> None:
-        """Connects to a browser's DevTools; afterwards no document is requested unjudged."""
-        if self._state.config.robots != "ignore":
-            self._robots = Robots(self._state)
-        loop = asyncio.get_running_loop()
+        self._robots = None if config.robots == "ignore" else Robots(egress.port, egress.judge)
+        self.refused: collections.deque[tuple[str, str]] = collections.deque(maxlen=_MAX_REFUSED)
 
         def received(event: dict[str, Any]) -> None:
             if event["method"] == "Fetch.requestPaused":
-                loop.call_soon_threadsafe(self._start, event["params"])
+                egress.post(self._start, event["params"])
 
-        def lost() -> None:
-            # The browser is gone, or documents are no longer judged.
-            os._exit(0)
+        # The browser is gone, or documents are no longer judged.
+        self._connection = DevToolsConnection(url, received, lambda: egress.post(egress.end))
+        try:
+            patterns = [{"resourceType": "Document"}]
+            self._connection.send("", "Fetch.enable", patterns=patterns).result(_ANSWER_S)
+        except BaseException:
+            self.close()
+            raise
 
-        self._connection = await asyncio.to_thread(DevToolsConnection, url, received, lost)
-        await self._call("Fetch.enable", patterns=[{"resourceType": "Document"}])
+    def close(self) -> None:
+        self._connection.close()
 
     def expect(self) -> None:
         """Takes the next document, and what its window opens until `arrived`, for a task's start page."""
@@ -108,18 +119,14 @@ class DocumentGate:
         """Answers the next request for a document at `url` with an empty page; it does not leave."""
         self._empty = url
 
-    def take_refused(self) -> list[tuple[str, str]]:
-        taken, self.refused = self.refused, []
-        return taken
-
     def _start(self, paused: dict[str, Any]) -> None:
         task = asyncio.ensure_future(self._decide(paused))
         self._tasks.add(task)  # The loop keeps no reference of its own.
         task.add_done_callback(self._tasks.discard)
 
     async def _call(self, method: str, **params: Any) -> dict[str, Any]:
-        # An error is about a request that the browser itself has given up.
-        with contextlib.suppress(DocumentGoneError):
+        # An error is about a request that the browser itself has given up, or there is no browser any more.
+        with contextlib.suppress(DocumentGoneError, ConnectionError):
             return await asyncio.wrap_future(self._connection.send("", method, **params))
         return {}
 
@@ -140,17 +147,18 @@ class DocumentGate:
 
     async def _problem(self, url: str, frame: str, redirected: bool) -> str:
         """Returns the error with which a request is to fail; empty lets it go on."""
-        verdict = self._state.documents.judge(url)
+        verdict = self._judge(url)
         if verdict.allowed:
             self._follow(url, frame)
             return ""
         window = await self._window(frame)
         if window is None:
-            return ""  # A frame is a part of its page, and the proxy judges it as such.
+            return ""  # A frame is a part of its page, and the egress judges it as such.
         if self._moves(url, frame, verdict):
             self._follow(url, frame)
             return ""
-        self._refuse(url, verdict.reason.value, verdict.detail)
+        self._record.add("refused", url, verdict.detail, verdict.reason.value)
+        self.refused.append((url, verdict.detail))
         return _error(window, redirected)
 
     async def _disallowed(self, robots: Robots, url: str, frame: str, redirected: bool) -> str:
@@ -159,18 +167,21 @@ class DocumentGate:
         if window is None:
             return ""  # Part of a page that may be opened.
         problem = await robots.problem(url)
-        if problem and self._state.config.robots == "obey":
-            self._refuse(url, ROBOTS, problem)
+        if problem and self._config.robots == "obey":
+            self._record.add("robots_refused", url, problem, "robots")
+            self.refused.append((url, problem))
             return _error(window, redirected)
         if problem:
-            self._state.ledger.note_disallowed(url, problem)
+            self._record.add("robots_opened", url, problem, place=url)
         return ""
 
     async def _window(self, frame: str) -> str | None:
         """Returns the address that a window shows; None for a frame in a page."""
-        targets = (await self._call("Target.getTargets")).get("targetInfos", [])
+        answer = await self._call("Target.getTargets")
+        if "targetInfos" not in answer:
+            return ""  # A document that may be a window's is judged as one.
         # A frame may be a target of its own, of type "iframe".
-        pages = (one for one in targets if one["type"] == "page")
+        pages = (one for one in answer["targetInfos"] if one["type"] == "page")
         return next((one["url"] for one in pages if one["targetId"] == frame), None)
 
     def _follow(self, url: str, frame: str) -> None:
@@ -185,17 +196,11 @@ class DocumentGate:
             return False
         # Without https anyone on the way could have sent the redirect.
         secure = arrival.url.startswith("https:") and url.startswith("https:")
-        if self._state.config.redirects == "start" and secure and verdict.reason is Reason.NOT_LISTED:
+        if self._config.redirects == "start" and secure and verdict.reason is Reason.NOT_LISTED:
             self._admit(url)
-        admitted = self._state.documents.judge(url).allowed
+        admitted = self._judge(url).allowed
         arrival.moves.append(Move(arrival.url, url, admitted))
         return admitted
-
-    def _refuse(self, url: str, reason: str, detail: str) -> None:
-        place = ada_url.URL(url).host if ada_url.check_url(url) else ""
-        self._state.ledger.refuse(place, url, RequestRefusedError(reason, detail))
-        if len(self.refused) < _MAX_REFUSED:
-            self.refused.append((url, detail))
 
 
 def _error(window: str, redirected: bool) -> str:

@@ -1,4 +1,4 @@
-"""The guard of one browser: its proxy, its URL policy and its secrets."""
+"""The guard of one browser: its egress, its URL policy and its secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collection.browser.config import PageError
 from collection.browser.guard.chromium_policy import BACKGROUND_HOSTS, proxy_flags
 from collection.browser.guard.config import GuardConfig
-from collection.browser.guard.documents import Move
+from collection.browser.guard.documents import DocumentGate, Move
+from collection.browser.guard.egress import HOST, Egress
 from collection.browser.guard.policy import (
     HostSource,
     PolicyVerdict,
@@ -19,9 +20,8 @@ from collection.browser.guard.policy import (
     secure_sources,
     site_sources,
 )
-from collection.browser.guard.proxy import HOST, EgressProxy, ProxyReport, SourceLists
 from collection.browser.guard.redaction import Redactor
-from collection.browser.guard.refusals import ROBOTS
+from collection.browser.guard.refusals import Record
 from rmsweb_jax.records.schema import Incident
 
 
@@ -38,10 +38,10 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
 
     Attributes:
       redactor: removes the secrets and card numbers from text, and fills secrets in.
+      record: what was refused.
 
     Raises:
       UserError: a source, a host or a secret is not usable.
-      ProxyLostError: from `admit`, `protect`, `incidents` and `report`, once the proxy process is gone.
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
     ) -> None:
         self.config = config
         self.redactor = Redactor(secrets or {}, cards=True)
-        self._proxy = EgressProxy(config, hosts or {}) if config.proxy else None
+        self.record = Record()
+        self._egress = Egress(config, hosts or {}, self.record) if config.proxy else None
+        self._gate: DocumentGate | None = None
         self._watch = watch or config.watches_documents
         self._ports: set[int] = set()
         self._sources: tuple[str, ...] = ()
@@ -62,7 +64,8 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         self._secret_hosts = {name: tuple(hosts) for name, hosts in (secret_hosts or {}).items()}
         for host in filter(None, itertools.chain(*self._secret_hosts.values())):
             HostSource.parse(host)
-        self._policy = self._make_policy()
+        self._policy = UrlPolicy(())
+        self._apply()
 
     def __enter__(self) -> Guard:
         self.start()
@@ -72,54 +75,49 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         self.close()
 
     def start(self) -> None:
-        """Starts the proxy with the policy of the config only."""
-        if self._proxy is not None:
-            self._proxy.start(self._lists(), self._ports)
+        """Starts the egress with the policy of the config only."""
+        if self._egress is not None:
+            self._egress.start()
 
     def close(self) -> None:
-        if self._proxy is not None:
-            self._proxy.close()
+        if self._gate is not None:
+            self._gate.close()
+        if self._egress is not None:
+            self._egress.close()
 
     @property
     def alive(self) -> bool:
-        """True while the proxy runs, and always without one."""
-        return self._proxy is None or self._proxy.alive
-
-    @property
-    def process_id(self) -> int:
-        """Process id of the proxy; 0 without one."""
-        return 0 if self._proxy is None else self._proxy.process_id
+        """True while connections are served; False once documents cannot be judged any more."""
+        return self._egress is None or self._egress.alive
 
     @property
     def proxy_address(self) -> str:
         """`ADDRESS:PORT` once started; empty without a proxy."""
-        return "" if self._proxy is None else f"{HOST}:{self._proxy.port}"
+        return "" if self._egress is None else f"{HOST}:{self._egress.port}"
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Flags for Chromium, including host resolver rules."""
-        if self._proxy is None:
-            return ()
-        return proxy_flags(self.proxy_address)
+        return () if self._egress is None else proxy_flags(self.proxy_address)
 
     @property
     def watches(self) -> bool:
         """True if documents are judged apart from other requests, so that `watch` has to be called."""
-        return self._proxy is not None and self._watch
+        return self._egress is not None and self._watch
 
     @property
     def own_ports(self) -> frozenset[int]:
-        """Loopback ports that no page may reach: the proxy's, and those given to `protect`."""
-        proxy = {self._proxy.port} if self._proxy is not None and self._proxy.port else set()
-        return frozenset(self._ports | proxy)
+        """Loopback ports that no page may reach: the egress's, and those given to `protect`."""
+        own = {self._egress.port} if self._egress is not None and self._egress.port else set()
+        return frozenset(self._ports | own)
 
     def protect(self, *ports: int) -> None:
         """Adds ports that no page may reach, such as a driver's or a debugger's."""
         self._ports.update(ports)
-        self._update_proxy()
+        self._change()
 
     def admit(self, sites: Iterable[str] = (), website: str = "") -> None:
-        """Starts an episode: drops the sites of the previous task and closes connections to them.
+        """Starts an episode: drops the sites of the previous task and ends connections to them.
 
         Args:
           sites: sources of the task, in addition to the config's. They lead to the public internet only; a
@@ -129,46 +127,46 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         Raises:
           UserError: a source is malformed.
         """
-        self._website = website
         own = site_sources(website) if self.config.task_site and website else ()
-        before, self._sources = self._sources, (*sites, *own)
-        try:
-            self._policy = self._make_policy()
-        except BaseException:
-            self._sources = before
-            raise
-        self._update_proxy()
+        sources = (*sites, *own)
+        UrlPolicy(sources)
+        self._website = website
+        self._change(sources)
 
     def watch(self, url: str) -> None:
-        """Judges every document of the browser with its DevTools at `url`, before its request leaves."""
-        if self._proxy is not None:
-            self._proxy.watch(url)
+        """Judges every document of the browser with its DevTools at `url`, before its request leaves.
+
+        Raises:
+          OSError: there is no connection to the browser.
+        """
+        if self._egress is not None:
+            self._gate = DocumentGate(
+                url, self.config, self._egress, self.record, self.check, self._admit_start_page
+            )
+            self._change()
 
     def expect_start_page(self) -> None:
         """Takes the next document for the start page, and follows it until `start_page_arrived`."""
-        if self._proxy is not None and self.watches:
-            self._proxy.expect()
+        if self._egress is not None and self._gate is not None:
+            self._egress.call(self._gate.expect)
 
     def start_page_arrived(self) -> tuple[Move, ...]:
         """Returns the other sites to which the start page has led; those admitted belong to the task."""
-        if self._proxy is None or not self.watches:
+        if self._egress is None or self._gate is None:
             return ()
-        moves = self._proxy.arrived()
-        admitted = [source for move in moves if move.admitted for source in secure_sources(move.url)]
-        if admitted:
-            self._sources = tuple(dict.fromkeys((*self._sources, *admitted)))
-            self._policy = self._make_policy()
-            self._update_proxy()
-        return moves
+        return tuple(self._egress.call(self._gate.arrived))
 
     def serve_empty(self, url: str) -> None:
         """Answers the next request for a document at `url` with an empty page, if it `watches`."""
-        if self._proxy is not None:
-            self._proxy.serve_empty(url)
+        if self._egress is not None and self._gate is not None:
+            self._egress.call(self._gate.serve_empty, url)
 
     def refused_documents(self) -> list[tuple[str, str]]:
         """Returns address and reason of documents that were refused since the last call, if it `watches`."""
-        return self._proxy.refused_documents() if self._proxy is not None and self.watches else []
+        taken = []
+        while self._gate is not None and self._gate.refused:
+            taken.append(self._gate.refused.popleft())
+        return taken
 
     def check(self, url: str) -> PolicyVerdict:
         """Judges an address that the browser is to open, or shows."""
@@ -198,46 +196,41 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         """Returns refusals since the last call, one per place and reason, and the upstream proxy's problem.
 
         Documents that robots.txt disallows are of a kind of their own, whether they were refused or opened.
-
         Refusals of the browser's own background requests (`BACKGROUND_HOSTS`) are left out.
         """
-        if self._proxy is None:
-            return ()
-        report = self._proxy.report()
-        found = [Incident(kind="proxy", detail=report.proxy_problem)] if report.proxy_problem else []
-        for refusal in report.refusals:
-            if refusal.place.partition(":")[0] in BACKGROUND_HOSTS:
-                continue
-            times = f" ({refusal.count} times)" if refusal.count > 1 else ""
-            line = f"{refusal.url}: {refusal.detail} [{refusal.reason}]{times}"
-            kind = "robots_refused" if refusal.reason == ROBOTS else "refused"
-            found.append(Incident(kind=kind, detail=self.redactor.text(line)))
-        if report.unlisted:
-            found.append(Incident(kind="refused", detail=f"{report.unlisted} more requests"))
-        opened = map(self.redactor.text, report.disallowed)
-        found += (Incident(kind="robots_opened", detail=line) for line in opened)
-        return tuple(found)
+        return self.record.take(self.redactor.text, BACKGROUND_HOSTS)
 
-    def report(self) -> ProxyReport | None:
-        """Returns the proxy's activity, None without a proxy. `incidents` does not repeat its refusals."""
-        return None if self._proxy is None else self._proxy.report()
+    def _admit_start_page(self, url: str) -> None:
+        self._sources = tuple(dict.fromkeys((*self._sources, *secure_sources(url))))
+        self._apply()
 
-    def _make_policy(self) -> UrlPolicy:
-        lists = self._lists()
-        return UrlPolicy(lists.allowed, lists.private, lambda: self.own_ports)
+    def _change(self, sources: tuple[str, ...] | None = None) -> None:
+        """Applies the policy with the sources of a task; in the thread of the egress, if that runs."""
 
-    def _update_proxy(self) -> None:
-        if self._proxy is not None and self._proxy.port:
-            self._proxy.admit(self._lists(), self._ports)
+        def change() -> None:
+            self._sources = self._sources if sources is None else sources
+            self._apply()
 
-    def _lists(self) -> SourceLists:
-        allowed = (*self.config.allowed, *self._sources)
+        if self._egress is not None and self._egress.port:
+            self._egress.call(change)
+        else:
+            change()
+
+    def _apply(self) -> None:
+        allowed, private = (*self.config.allowed, *self._sources), self.config.private
+        self._policy = UrlPolicy(allowed, private, lambda: self.own_ports)
+        if self._egress is not None:
+            # Without the gate a document could pass for a part of a page.
+            parts = self._parts(allowed) if self._gate is not None else ()
+            self._egress.admit(UrlPolicy((*allowed, *parts), private, lambda: self.own_ports))
+
+    def _parts(self, allowed: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns sources of what is not a document of a window."""
         match self.config.subresources:
             case "public":
-                parts: tuple[str, ...] = ("*",)
+                return ("*",)
             case "same_site":
                 hosts = (HostSource.parse(text).host.removeprefix("*.") for text in allowed)
-                parts = tuple(source for host in hosts if host != "*" for source in site_sources(host))
+                return tuple(source for host in hosts if host != "*" for source in site_sources(host))
             case _:
-                parts = ()
-        return SourceLists(allowed, self.config.private, parts)
+                return ()

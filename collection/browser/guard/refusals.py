@@ -1,26 +1,24 @@
-"""Refused requests: the errors, and the proxy's bounded record of refusals and traffic."""
+"""What the guard has refused: the one record for connections, documents and windows."""
 
 from __future__ import annotations
 
-import dataclasses
-import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable
 
 from collection.browser.guard.policy import RequestTarget, read_url
-from rmsweb_jax.records.schema import Incident
+from rmsweb_jax.records.schema import Incident, IncidentKind
 
 # A page can ask for any number of hosts with names of any length.
-_MAX_REFUSALS = 200
-_MAX_CHARS = 300
-# Reason of a document that robots.txt disallows.
-ROBOTS = "robots"
+_MAX_PLACES = 200
+_MAX_CHARS, _MAX_URL_CHARS = 300, 2000
 
 
-class RequestRefusedError(Exception):
-    """The guard refuses a request.
+class RefusedError(Exception):
+    """The guard refuses a connection.
 
     Attributes:
-      reason: a `policy.Reason`, or the name of the limit that was exceeded.
+      reason: a `policy.Reason`, `not_http` (a connection that begins with neither TLS nor HTTP),
+        `upload_size`, `response_size` or `total_time`.
       detail: one line.
     """
 
@@ -29,110 +27,68 @@ class RequestRefusedError(Exception):
         self.reason, self.detail = reason, detail
 
 
-class UpstreamUnreachableError(Exception):
-    """An allowed host cannot be reached, or its answer is not HTTP."""
+class Record:
+    """Refusals and other events since they were last taken; all threads may use it.
 
-
-@dataclasses.dataclass
-class Refusal:
-    """Refused requests to one place for one reason.
-
-    Attributes:
-      place: host and port as in the request, without the scheme's default port.
-      url: address of the first request; `host:port` for a tunnel.
-      reason: a `policy.Reason`, or `response_size`, `decompression`, `upload_size`, `idle`, `total_time`,
-        `mismatch` (the host of a request and its Host header differ), `not_http`, `robots`.
-      detail: one line.
+    A connection and the window that wanted it are at one place, so they are one incident.
     """
 
-    place: str
-    url: str
-    reason: str
-    detail: str
-    count: int = 1
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lines: dict[tuple[IncidentKind, str, str], tuple[str, int]] = {}
+        self._problems: dict[str, str] = {}
+        self._unlisted = 0
 
+    def add(self, kind: IncidentKind, url: str, detail: str, reason: str = "", place: str = "") -> None:
+        """Adds an event, or counts it with others of its kind, place and reason.
 
-@dataclasses.dataclass
-class TrafficLedger:
-    """Traffic counts since the proxy started, and the refusals since the last report.
+        Args:
+          url: an address, or the host and port of a connection.
+          place: of the event; by default the host and port of the address.
+        """
+        place = (place or place_of(url))[:_MAX_CHARS]
+        line = f"{url[:_MAX_URL_CHARS]}: {detail}" if url else detail
+        with self._lock:
+            first, count = self._lines.get((kind, place, reason), (line, 0))
+            if count or len(self._lines) < _MAX_PLACES:
+                self._lines[kind, place, reason] = first, count + 1
+            else:
+                self._unlisted += 1
 
-    Attributes:
-      requests: number of plain requests and tunnels requested.
-      received, sent: bytes of bodies and tunnels from and to servers.
-      refused: number of all refusals.
-      unlisted: number of refusals since the last report that exceeded the list's length.
-      proxy_problem: the last problem of the upstream proxy since the last report; empty for none.
-      disallowed: documents that were opened though robots.txt disallows them, since the last report: one
-        line each.
-    """
+    def fail(self, place: str, text: str) -> None:
+        """Notes why a connection to a host and port did not come about or was ended."""
+        with self._lock:
+            if place in self._problems or len(self._problems) < _MAX_PLACES:
+                self._problems[place] = text
 
-    requests: int = 0
-    received: int = 0
-    sent: int = 0
-    refused: int = 0
-    unlisted: int = 0
-    proxy_problem: str = ""
-    disallowed: list[str] = dataclasses.field(default_factory=list)
-    _refusals: dict[tuple[str, str], Refusal] = dataclasses.field(default_factory=dict)
-
-    def refuse(self, place: str, url: str, error: RequestRefusedError) -> None:
-        """Records a refusal; refusals with the same `place` (host and port) and reason are counted as one."""
-        self.refused += 1
-        place = place[:_MAX_CHARS]
-        key = (place, error.reason)
-        if key in self._refusals:
-            self._refusals[key].count += 1
-        elif len(self._refusals) < _MAX_REFUSALS:
-            self._refusals[key] = Refusal(place, url[:_MAX_CHARS], error.reason, error.detail[:_MAX_CHARS])
-        else:
-            self.unlisted += 1
-
-    def note_disallowed(self, url: str, detail: str) -> None:
-        """Records a document that robots.txt disallows and that is opened."""
-        if len(self.disallowed) < _MAX_REFUSALS:
-            self.disallowed.append(f"{url[:_MAX_CHARS]}: {detail}")
-
-    def take(self) -> tuple[list[Refusal], int]:
-        """Returns the refusals since the last call, and the number of those that are not listed."""
-        taken = list(self._refusals.values()), self.unlisted
-        self._refusals, self.unlisted = {}, 0
+    def take_problems(self) -> dict[str, str]:
+        """Returns the last text of `fail` of each place, since the last call."""
+        with self._lock:
+            taken, self._problems = self._problems, {}
         return taken
 
+    def take(self, redact: Callable[[str], str], unreported: frozenset[str]) -> tuple[Incident, ...]:
+        """Returns the events since the last call, in order.
 
-# The suffix that `Guard.incidents` adds to a refusal.
-_SUFFIX = re.compile(r" \[\w+\](?: \(\d+ times\))?$")
-
-
-def merge_refusals(incidents: Iterable[Incident]) -> list[Incident]:
-    """Merges refusals of one host and port for one reason.
-
-    The check of a window's address and the proxy both report a page that is refused.
-
-    Args:
-      incidents: the details of refusals are `URL: reason`, or `HOST:PORT: reason` for a tunnel.
-
-    Returns:
-      The first incident of each group, in order, with the reason code and the count of the proxy's report.
-    """
-    merged: list[Incident] = []
-    positions: dict[tuple[str, int, str], int] = {}
-    for incident in incidents:
-        key = _key(incident.detail) if incident.kind == "refused" else None
-        if key is None or key not in positions:
-            if key is not None:
-                positions[key] = len(merged)
-            merged.append(incident)
-            continue
-        first, suffix = merged[positions[key]], _SUFFIX.search(incident.detail)
-        if suffix is not None and not _SUFFIX.search(first.detail):
-            merged[positions[key]] = first.model_copy(update={"detail": first.detail + suffix[0]})
-    return merged
+        Args:
+          redact: removes secrets from a line.
+          unreported: hosts that are left out.
+        """
+        with self._lock:
+            lines, self._lines = self._lines, {}
+            unlisted, self._unlisted = self._unlisted, 0
+        found = []
+        for (kind, place, reason), (line, count) in lines.items():
+            if place.rpartition(":")[0] not in unreported:
+                code = f" [{reason}]" if reason else ""
+                times = f" ({count} times)" if count > 1 else ""
+                found.append(Incident(kind=kind, detail=redact(line)[: 2 * _MAX_CHARS] + code + times))
+        if unlisted:
+            found.append(Incident(kind="refused", detail=f"{unlisted} more requests"))
+        return tuple(found)
 
 
-def _key(detail: str) -> tuple[str, int, str] | None:
-    """Returns host, port and reason; None if the detail does not start with an address."""
-    place, colon, reason = detail.partition(": ")
-    target = read_url(place if "://" in place else f"https://{place}")
-    if not colon or not isinstance(target, RequestTarget):
-        return None
-    return target.host, target.port, _SUFFIX.sub("", reason)
+def place_of(url: str) -> str:
+    """Returns the host and port of an address, as in the record; an address without a host unchanged."""
+    target = read_url(url)
+    return f"{target.host}:{target.port}" if isinstance(target, RequestTarget) else url

@@ -1,7 +1,7 @@
 """robots.txt (RFC 9309): whether a site allows its documents to `ROBOTS_AGENT`.
 
-The file of an origin is fetched from the proxy's process over connections that the guard has judged, as those
-of the browser are. Documents of other origins do not wait for it.
+The file of an origin is fetched through the browser's egress, over connections that are judged as those of the
+browser are. Documents of other origins do not wait for it.
 """
 
 from __future__ import annotations
@@ -9,16 +9,23 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import ssl
-import zlib
+import time
+from collections.abc import Callable
 
 import ada_url
-import h11
+import urllib3
 from protego import Protego
+from urllib3.contrib.socks import SOCKSProxyManager
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    InsecureRequestWarning,
+    NewConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
 
-from collection.browser.guard.policy import RequestTarget, read_url
-from collection.browser.guard.refusals import RequestRefusedError, UpstreamUnreachableError
-from collection.browser.guard.upstream import CHUNK, MAX_HEADER_BYTES, ProxyState, Upstream, header_values
-from collection.browser.guard.upstream_proxy import UpstreamProxyError
+from collection.browser.guard.policy import PolicyVerdict
 
 # The product token that a robots.txt names, and the user agent of requests for it.
 ROBOTS_AGENT = "rmsweb-jax"
@@ -30,13 +37,13 @@ _SECONDS = 10.0
 _KEPT_S = 24 * 3600.0
 _RETRY_S = 60.0
 _MAX_ORIGINS = 500
-_FAILURES = (
-    RequestRefusedError,
-    UpstreamUnreachableError,
-    UpstreamProxyError,
-    OSError,
-    ValueError,  # A name that TLS does not take.
-)
+_HEADERS = {"User-Agent": ROBOTS_AGENT, "Accept-Encoding": "gzip", "Connection": "close"}
+# No certificate is checked, see `Robots`.
+urllib3.disable_warnings(InsecureRequestWarning)
+
+
+class _FailedError(Exception):
+    """There is no answer, which disallows everything; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +51,12 @@ class _Rules:
     """What an origin's robots.txt says.
 
     Attributes:
+      until: time until which it is used.
       file: None allows everything.
       failure: why there is no answer, which disallows everything; empty if there is one.
     """
 
+    until: float
     file: Protego | None = None
     failure: str = ""
 
@@ -59,126 +68,96 @@ class _Rules:
         return f"robots.txt of the site disallows this page to {ROBOTS_AGENT}"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Answer:
-    status: int
-    location: str
-    body: bytes
-
-
 class Robots:
     """The robots.txt files of the origins that one browser visits.
 
+    Any certificate is taken, as nothing secret is sent: the browser completes chains of certificates that
+    OpenSSL does not, and it judges the one of the document.
+
     Args:
-      state: makes the connections, under the browser's policy.
+      port: the egress on this machine.
+      judge: the policy; what it refuses is not asked for.
     """
 
-    def __init__(self, state: ProxyState) -> None:
-        self._state = state
-        self._files: dict[str, asyncio.Task[tuple[_Rules, float]]] = {}
+    def __init__(self, port: int, judge: Callable[[str], PolicyVerdict]) -> None:
+        self._judge = judge
+        self._files: dict[str, asyncio.Task[_Rules]] = {}
+        self._http = SOCKSProxyManager(
+            f"socks5h://127.0.0.1:{port}",
+            cert_reqs=ssl.CERT_NONE,
+            assert_hostname=False,
+            headers=_HEADERS,
+            timeout=urllib3.Timeout(connect=_SECONDS, read=_SECONDS),
+            retries=False,
+        )
 
     async def problem(self, url: str) -> str:
         """Returns why robots.txt disallows a document, in one line; empty if it does not."""
         parsed = ada_url.URL(url)
         if parsed.protocol not in ("http:", "https:"):
             return ""
-        rules = await self._rules(parsed.origin)
+        task = self._files.get(parsed.origin)
+        if task is None or (task.done() and task.result().until <= time.monotonic()):
+            self._files.pop(parsed.origin, None)
+            if len(self._files) >= _MAX_ORIGINS:
+                del self._files[next(iter(self._files))]
+            task = self._files[parsed.origin] = asyncio.ensure_future(self._read(parsed.origin))
+        rules = await asyncio.shield(task)
         # Not for the file itself (RFC 9309, section 2.2.2).
         return "" if parsed.pathname == "/robots.txt" else rules.problem(parsed.href)
 
-    async def _rules(self, origin: str) -> _Rules:
-        now = asyncio.get_running_loop().time()
-        task = self._files.get(origin)
-        if task is None or (task.done() and task.result()[1] <= now):
-            self._files.pop(origin, None)
-            if len(self._files) >= _MAX_ORIGINS:
-                del self._files[next(iter(self._files))]
-            task = self._files[origin] = asyncio.ensure_future(self._read(origin))
-        rules, _ = await asyncio.shield(task)
-        return rules
-
-    async def _read(self, origin: str) -> tuple[_Rules, float]:
-        """Returns an origin's rules, and the time until which they are used."""
-        now = asyncio.get_running_loop().time()
+    async def _read(self, origin: str) -> _Rules:
         try:
-            async with asyncio.timeout(_SECONDS):
-                upstream = await self._connect(f"{origin}/robots.txt")
-        except (TimeoutError, *_FAILURES):
+            # A server that sends a byte now and then is within the limit of each read.
+            async with asyncio.timeout(2 * _SECONDS):
+                body = await asyncio.to_thread(self._fetch, f"{origin}/robots.txt")
+        except TimeoutError:
+            return _Rules(time.monotonic() + _RETRY_S, failure=f"no answer in {_SECONDS:g} s")
+        except _FailedError as error:
+            return _Rules(time.monotonic() + _RETRY_S, failure=str(error))
+        except (NewConnectionError, ConnectTimeoutError, SSLError):
             # The document is not reached either, and the browser says why. It may be its attempt to find
             # https at a site that has http only, after which it asks for the latter.
-            return _Rules(), now + _RETRY_S
-        try:
-            async with asyncio.timeout(_SECONDS):
-                answer = await self._fetch(f"{origin}/robots.txt", upstream)
-            if answer.status < 500:
-                return _Rules(_parse(answer.body) if answer.status < 300 else None), now + _KEPT_S
-            failure = f"status {answer.status}"
-        except TimeoutError:
-            failure = f"no answer in {_SECONDS:g} s"
-        except (h11.RemoteProtocolError, zlib.error):
-            failure = "its answer is broken"
-        except _FAILURES as error:
-            failure = str(error)
-        return _Rules(failure=failure), now + _RETRY_S
+            return _Rules(time.monotonic() + _RETRY_S)
+        return _Rules(time.monotonic() + _KEPT_S, None if body is None else _parse(body))
 
-    async def _fetch(self, url: str, upstream: Upstream) -> _Answer:
-        """Follows redirects. After too many of them the last one counts as an answer without rules."""
-        answer = await _exchange(upstream, ada_url.URL(url))
-        for _ in range(_MAX_REDIRECTS):
-            if answer.status not in (301, 302, 303, 307, 308):
-                break
+    def _fetch(self, url: str) -> bytes | None:
+        """Returns a file, up to `_MAX_BYTES`; None for an answer without rules.
+
+        Follows redirects. After too many of them the last one counts as an answer without rules.
+
+        Raises:
+          NewConnectionError, ConnectTimeoutError, SSLError: there is no connection to the site.
+          _FailedError: there is no answer.
+        """
+        for hops in range(_MAX_REDIRECTS + 1):
+            verdict = self._judge(url)
+            if not verdict.allowed and hops:
+                raise _FailedError(f"{verdict.reason}: {verdict.detail}")
             try:
-                url = ada_url.join_url(url, answer.location)
+                response = self._http.request("GET", url, redirect=False, preload_content=False)
+                try:
+                    body = response.read(_MAX_BYTES) if response.status < 300 else b""
+                finally:
+                    response.close()
+            except (NewConnectionError, ConnectTimeoutError, SSLError) as error:
+                if not hops:
+                    raise
+                raise _FailedError(f"{ada_url.URL(url).host} cannot be reached") from error
+            except ReadTimeoutError as error:
+                raise _FailedError(f"no answer in {_SECONDS:g} s") from error
+            except (HTTPError, ValueError) as error:
+                raise _FailedError("its answer is broken") from error
+            if response.status >= 500:
+                raise _FailedError(f"status {response.status}")
+            location = response.get_redirect_location()
+            if response.status < 300 or not location:
+                return body if response.status < 300 else None
+            try:
+                url = ada_url.join_url(url, location)
             except ValueError:
-                break
-            answer = await _exchange(await self._connect(url), ada_url.URL(url))
-        return answer
-
-    async def _connect(self, url: str) -> Upstream:
-        target = read_url(url)
-        if not isinstance(target, RequestTarget):
-            raise RequestRefusedError(target.reason.value, target.detail)
-        upstream = await self._state.connect(target)
-        if target.scheme == "https":
-            try:
-                await upstream.writer.start_tls(_TLS, server_hostname=target.host.strip("[]"))
-            except BaseException:
-                upstream.writer.transport.abort()
-                raise
-        return upstream
-
-
-async def _exchange(upstream: Upstream, url: ada_url.URL) -> _Answer:
-    """Sends a request, reads the response up to `_MAX_BYTES` and a piece more, and closes the connection."""
-    http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEADER_BYTES)
-    headers = [
-        ("Host", url.host),
-        ("User-Agent", ROBOTS_AGENT),
-        ("Accept-Encoding", "gzip"),
-        ("Connection", "close"),
-    ]
-    request = h11.Request(method="GET", target=url.pathname + url.search, headers=headers)
-    response, body = None, b""
-    try:
-        upstream.writer.write((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))
-        while len(body) < _MAX_BYTES:
-            event = http.next_event()
-            if event is h11.NEED_DATA:
-                http.receive_data(await upstream.reader.read(CHUNK))
-            elif isinstance(event, h11.Response):
-                response = event
-            elif isinstance(event, h11.Data):
-                body += event.data
-            elif not isinstance(event, h11.InformationalResponse):
-                break
-    finally:
-        upstream.writer.transport.abort()
-    if response is None:
-        raise UpstreamUnreachableError("the connection was closed")
-    if "gzip" in "".join(header_values(response.headers, b"content-encoding")).lower():
-        body = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, _MAX_BYTES)
-    location = "".join(header_values(response.headers, b"location")[:1])
-    return _Answer(response.status_code, location, body)
+                return None
+        return None
 
 
 def _parse(body: bytes) -> Protego:
@@ -186,17 +165,3 @@ def _parse(body: bytes) -> Protego:
         # A rule that was cut off would disallow more than it says.
         body = body[:_MAX_BYTES].rpartition(b"\n")[0]
     return Protego.parse(body.decode("utf-8-sig", "replace"))
-
-
-def _lenient_tls() -> ssl.SSLContext:
-    """Returns TLS that takes any certificate, as nothing secret is sent.
-
-    The browser completes chains of certificates that OpenSSL does not, and it judges the one of the document.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-_TLS = _lenient_tls()

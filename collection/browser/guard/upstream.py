@@ -1,208 +1,128 @@
-"""Connections from the proxy to servers: names are resolved once, and every resolved address is judged.
-
-The module also holds the state and the helpers that HTTP requests (`http_proxy`) and tunnels share.
-"""
+"""Upstream proxies: connections to judged addresses that go through a proxy of the user's."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
-import ipaddress
-import socket
-from collections.abc import Iterable, Mapping
+import os
+import ssl
 
-import h11
+import ada_url
+from python_socks import ProxyError, ProxyType
+from python_socks.async_.asyncio.v2 import Proxy
 
-from collection.browser.guard.config import GuardConfig
-from collection.browser.guard.policy import (
-    Address,
-    PolicyVerdict,
-    RequestTarget,
-    UrlPolicy,
-    is_local_name,
-    literal_address,
-)
-from collection.browser.guard.refusals import RequestRefusedError, TrafficLedger, UpstreamUnreachableError
-from collection.browser.guard.upstream_proxy import UpstreamProxy
 from rmsweb_jax.errors import UserError
 
-_LOOPBACK = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
-CHUNK = 1 << 16
-# Chromium itself accepts response headers up to this size.
-MAX_HEADER_BYTES = 1 << 18
+_PORTS = {"http": 80, "https": 443, "socks5": 1080}
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-@dataclasses.dataclass
-class Upstream:
-    """A connection to a server.
+class UpstreamProxyError(Exception):
+    """The upstream proxy cannot be used; the message names it without credentials."""
+
+
+class _RejectedError(Exception):
+    """The proxy does not take the user name and password."""
+
+
+class _NotReachedError(Exception):
+    """The proxy works and does not reach the server."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UpstreamProxy:
+    """A proxy that connects to servers on behalf of ours.
 
     Attributes:
-      address: the judged address of the server; None if `hosts` maps the name.
+      scheme: `http` or `https` (CONNECT), or `socks5`.
+      user, password: empty for none.
     """
 
-    target: RequestTarget
-    address: Address | None
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    scheme: str
+    host: str
+    port: int
+    user: str = ""
+    password: str = dataclasses.field(default="", repr=False)
 
+    @classmethod
+    def parse(cls, url: str, credentials_env: str = "") -> UpstreamProxy:
+        """Parses `config.guard.upstream`.
 
-class Connector:
-    """Opens connections to request targets.
-
-    Args:
-      hosts: fixed addresses of names, as `name` or `name:port` -> `address:port`. They are trusted and may
-        be private, because the user's configuration sets them.
-      seconds: time limit for name resolution and connection together.
-      proxy: connects to all other addresses; they are resolved and judged here all the same.
-
-    Raises:
-      UserError: an entry of `hosts` is malformed.
-    """
-
-    def __init__(self, hosts: Mapping[str, str], seconds: float, proxy: UpstreamProxy | None = None) -> None:
-        self._hosts = {name.lower(): _endpoint(name, place) for name, place in hosts.items()}
-        self._seconds, self._proxy = seconds, proxy
-
-    async def open(self, policy: UrlPolicy, target: RequestTarget) -> Upstream:
-        """Opens a connection.
+        Args:
+          credentials_env: environment variable with `USER:PASSWORD`; empty for none.
 
         Raises:
-          RequestRefusedError: the policy forbids it; nothing was sent.
-          UpstreamUnreachableError: the host cannot be reached.
+          UserError: the text is no proxy's address, or the variable is not set; no credentials are quoted.
         """
-        check(policy.judge_target(target))
+        if "@" in url:
+            raise UserError(
+                "guard.upstream has a user name: put USER:PASSWORD into an environment variable, and name it "
+                "in guard.upstream_auth_env"
+            )
+        parsed = ada_url.URL(url) if ada_url.check_url(url) else None
+        scheme = parsed.protocol.removesuffix(":") if parsed else ""
+        if parsed is None or scheme not in _PORTS or not parsed.hostname:
+            raise UserError(f"guard.upstream is {url!r}: write http://, https:// or socks5:// HOST:PORT")
+        if credentials_env and credentials_env not in os.environ:
+            raise UserError(
+                f"guard.upstream_auth_env: the environment variable {credentials_env} is not set; export it "
+                "first"
+            )
+        user, _, password = os.environ.get(credentials_env, "").partition(":")
+        host = parsed.hostname.removeprefix("[").removesuffix("]")
+        return cls(scheme, host, int(parsed.port or _PORTS[scheme]), user, password)
+
+    def __str__(self) -> str:
+        return f"the upstream proxy {self.host}:{self.port}"
+
+    async def connect(self, address: str, port: int) -> Streams:
+        """Connects to an IP address through the proxy.
+
+        Raises:
+          UpstreamProxyError: the proxy cannot be used.
+          ConnectionError: the proxy cannot reach the address.
+        """
+        place = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._connect(target, *await self._resolve(policy, target))
-        except TimeoutError:
-            through = f" through {self._proxy}" if self._proxy else ""
-            raise UpstreamUnreachableError(f"{target.host} does not answer{through}") from None
+            if self.scheme == "socks5":
+                return await self._socks(address, port)
+            return await self._tunnel(place)
+        except _RejectedError as error:
+            raise UpstreamProxyError(f"{self} refuses the user name or password") from error
+        except _NotReachedError as error:
+            raise ConnectionError(f"{self} does not reach {place} ({error})") from None
+        except (OSError, EOFError, ValueError, ProxyError, asyncio.LimitOverrunError) as error:
+            # Not the error's own text, which may quote what was sent.
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else ""
+            raise UpstreamProxyError(f"{self} cannot be used: {reason or type(error).__name__}") from None
 
-    def judge(self, policy: UrlPolicy, target: RequestTarget, address: Address | None) -> PolicyVerdict:
-        """Judges if an open connection may be used for this target under the current policy."""
-        if address is not None:
-            return policy.judge_address(target, address)
-        return policy.judge_target(target)
+    async def _socks(self, address: str, port: int) -> Streams:
+        proxy = Proxy(ProxyType.SOCKS5, self.host, self.port, self.user or None, self.password or None)
+        try:
+            stream = await proxy.connect(address, port)
+        except ProxyError as error:
+            if error.error_code:
+                raise _NotReachedError(str(error)) from None
+            raise (_RejectedError if "authentication" in str(error) else error) from None
+        return stream.reader, stream.writer
 
-    async def _resolve(
-        self, policy: UrlPolicy, target: RequestTarget
-    ) -> tuple[list[Address | None], tuple[str, int]]:
-        mapped = self._hosts.get(f"{target.host}:{target.port}") or self._hosts.get(target.host)
-        if mapped is not None:
-            if policy.is_own_port(mapped[1]):
-                raise RequestRefusedError("own_port", f"port {mapped[1]} is the browser's own")
-            # None: addresses from the user's configuration are not judged, so they may be private.
-            return [None], mapped
-        addresses = await _look_up(target)
-        for address in addresses:
-            # All of them: a hostile name server must not hide a private address among public ones.
-            check(policy.judge_address(target, address))
-        return [*addresses], ("", target.port)
-
-    async def _connect(
-        self, target: RequestTarget, addresses: list[Address | None], mapped: tuple[str, int]
-    ) -> Upstream:
-        reason = "no address"
-        for address in addresses:
-            try:
-                reader, writer = await self._dial(str(address or mapped[0]), mapped[1], address is not None)
-                # Connected to the judged address itself: a second look-up could give another one (DNS
-                # rebinding).
-                return Upstream(target, address, reader, writer)
-            except OSError as error:
-                reason = error.strerror or str(error)
-        raise UpstreamUnreachableError(f"{target.host} cannot be reached: {reason}")
-
-    async def _dial(
-        self, host: str, port: int, judged: bool
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        # A mapped name leads to a server next to this machine, not one behind the proxy.
-        if self._proxy is not None and judged:
-            return await self._proxy.connect(host, port, self._seconds, CHUNK)
-        return await asyncio.open_connection(host, port, limit=CHUNK)
-
-
-@dataclasses.dataclass
-class ProxyState:
-    """State of the proxy that all its connections share. The policies change with every episode.
-
-    Attributes:
-      policy: of all requests.
-      documents: of what windows show; stricter than `policy` if pages may have parts from other sites.
-    """
-
-    config: GuardConfig
-    connector: Connector
-    policy: UrlPolicy
-    documents: UrlPolicy
-    ledger: TrafficLedger = dataclasses.field(default_factory=TrafficLedger)
-
-    async def connect(self, target: RequestTarget) -> Upstream:
-        """Opens a connection under the current policy, which may change meanwhile; see `Connector`."""
-        upstream = await self.connector.open(self.policy, target)
-        verdict = self.connector.judge(self.policy, target, upstream.address)
-        if not verdict.allowed:
-            upstream.writer.transport.abort()
-        check(verdict)
-        return upstream
-
-
-def check(verdict: PolicyVerdict) -> None:
-    """Raises RequestRefusedError unless the verdict allows the request."""
-    if not verdict.allowed:
-        raise RequestRefusedError(verdict.reason.value, verdict.detail)
-
-
-async def _look_up(target: RequestTarget) -> list[Address]:
-    literal = literal_address(target.host)
-    if literal is not None:
-        return [literal]
-    # Resolved as browsers do, without a name service.
-    if is_local_name(target.host):
-        return list(_LOOPBACK)
-    try:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise UpstreamUnreachableError(f"{target.host} is not found: {error}") from error
-    return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
-
-
-def _endpoint(name: str, place: str) -> tuple[str, int]:
-    host, _, port = place.rpartition(":")
-    address = literal_address(host)
-    if address is None or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UserError(f"hosts: {name!r} leads to {place!r}: write an address and a port, as 127.0.0.1:8000")
-    return str(address), int(port)
-
-
-async def read_some(reader: asyncio.StreamReader, idle_seconds: float) -> bytes:
-    """Returns the next bytes, empty at the end. Raises RequestRefusedError if none arrive in time."""
-    try:
-        async with asyncio.timeout(idle_seconds):
-            return await reader.read(CHUNK)
-    except TimeoutError:
-        raise RequestRefusedError("idle", f"nothing came for {idle_seconds:g} seconds") from None
-
-
-def header_values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
-    """Returns the values of all headers with a lower-case name."""
-    return [value.decode("latin-1") for key, value in headers if key == name]
-
-
-def plain_answer(http: h11.Connection, status: int, text: str, close: bool) -> bytes:
-    """Returns the bytes of a short text page for the browser."""
-    body = f"{text}\n".encode("utf-8", "replace")
-    headers = [
-        ("Content-Type", "text/plain; charset=utf-8"),
-        ("Content-Length", str(len(body))),
-        ("Cache-Control", "no-store"),
-        *([("Connection", "close")] if close else []),
-    ]
-    events = (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage())
-    return b"".join(http.send(event) or b"" for event in events)
-
-
-def refusal_text(error: RequestRefusedError) -> str:
-    """Returns the text of a refusal for the browser; `environments.web` recognises it."""
-    return f"refused by the collector's guard: {error}"
+    async def _tunnel(self, place: str) -> Streams:
+        # python-socks takes whatever comes first for the whole answer, so that a header that comes later would
+        # be read as the server's.
+        tls = ssl.create_default_context() if self.scheme == "https" else None
+        reader, writer = await asyncio.open_connection(self.host, self.port, ssl=tls)
+        try:
+            token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+            login = f"Proxy-Authorization: Basic {token}\r\n" if self.user else ""
+            writer.write(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{login}\r\n".encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            status = int(head.split(maxsplit=2)[1])
+            if status == 407:
+                raise _RejectedError
+            if not 200 <= status < 300:
+                raise _NotReachedError(f"status {status}")
+        except BaseException:
+            writer.transport.abort()
+            raise
+        return reader, writer

@@ -46,7 +46,7 @@ PARTS = {
     "preconnect": "<link rel=preconnect href='%s/'>",
     "dns-prefetch": "<link rel=dns-prefetch href='%s/'>",
 }
-# What a headless Chromium under these flags does not even ask the proxy for.
+# What a headless Chromium under these flags does not even ask the egress for.
 SILENT = {"dns-prefetch", "icon", "manifest", "ping", "preconnect", "speculation"}
 # As a page of their own, which is left.
 PAGES = {

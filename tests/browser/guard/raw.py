@@ -1,66 +1,58 @@
-"""A proxy client without a browser, byte by byte."""
+"""A client of the egress without a browser, byte by byte."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import socket
-
-import h11
+from collections.abc import Iterator
 
 from collection.browser.guard.guard import Guard
 
-
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """A response; not `complete` if it was aborted."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-    complete: bool = True
+GRANTED, REFUSED, UNREACHABLE = 0, 2, 4
 
 
-def connect(guard: Guard) -> socket.socket:
-    host, port = guard.proxy_address.split(":")
-    connection = socket.create_connection((host, int(port)), timeout=30)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+@contextlib.contextmanager
+def connect(guard: Guard, host: str, port: int) -> Iterator[tuple[int, socket.socket]]:
+    """Asks for a connection to a host; yields the answer's status, and the connection."""
+    address, own = guard.proxy_address.split(":")
+    with socket.create_connection((address, int(own)), timeout=60) as connection:
+        name = host.encode()
+        request = b"\5\1\0" + b"\5\1\0\3" + bytes([len(name)]) + name + port.to_bytes(2)
+        connection.sendall(request)
+        answer = _read(connection, 2 + 10)
+        assert answer[:3] == b"\5\0\5"
+        yield answer[3], connection
 
 
-def receive(connection: socket.socket, method: str = "GET") -> Answer:
-    """Reads the next response."""
-    http = h11.Connection(h11.CLIENT)
-    http.send(h11.Request(method=method, target="/", headers=[("Host", "any")]))
-    if method != "CONNECT":
-        http.send(h11.EndOfMessage())
-    head, body, complete = None, b"", True
-    while True:
-        event = http.next_event()
-        if event is h11.NEED_DATA:
-            try:
-                data = connection.recv(65536)
-                http.receive_data(data)
-                event = http.next_event() if not data else None
-            except (ConnectionError, h11.RemoteProtocolError):
-                event = h11.ConnectionClosed()
-        if isinstance(event, h11.Response):
-            head = event
-            if method == "CONNECT" and head.status_code == 200:
-                break
-        elif isinstance(event, h11.Data):
-            body += event.data
-        elif isinstance(event, h11.EndOfMessage):
-            break
-        elif isinstance(event, h11.ConnectionClosed):
-            complete = False
-            break
-    if head is None:
-        return Answer(0, {}, body, complete=False)
-    headers = {name.decode(): value.decode() for name, value in head.headers}
-    return Answer(head.status_code, headers, body, complete)
+def send(guard: Guard, host: str, port: int, data: bytes) -> tuple[int, bytes, bool]:
+    """Sends bytes to a host.
+
+    Returns:
+      The status of the connection, what came back until it closed, and whether it closed orderly.
+    """
+    with connect(guard, host, port) as (status, connection):
+        if status != GRANTED:
+            return status, b"", True
+        back = b""
+        try:
+            connection.sendall(data)
+            while received := connection.recv(1 << 20):
+                back += received
+        except ConnectionError:
+            return status, back, False
+        return status, back, True
 
 
-def ask(guard: Guard, url: str, host: str, method: str = "GET", extra: str = "") -> Answer:
-    with connect(guard) as connection:
-        connection.sendall(f"{method} {url} HTTP/1.1\r\nHost: {host}\r\n{extra}\r\n".encode())
-        return receive(connection, method)
+def get(guard: Guard, host: str, path: str = "/", port: int = 80) -> tuple[int, bytes, bool]:
+    """Requests a page of a server that closes the connection after its answer."""
+    return send(guard, host, port, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise ConnectionError("closed")
+        data += more
+    return data

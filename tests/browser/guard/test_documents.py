@@ -1,5 +1,6 @@
 """Documents by list, and parts of pages by mode, in real Chromium over TLS."""
 
+import contextlib
 import threading
 import time
 
@@ -13,7 +14,7 @@ from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, PageError
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
-from tests.browser.guard.app import tunnel
+from tests.browser.guard.raw import GRANTED, REFUSED, connect
 from tests.loopback import ANY_CERTIFICATE, PageHandler, serving, tls_context
 
 PARTS = ("script", "img", "css", "fetch", "frame", "worker")
@@ -159,11 +160,18 @@ def test_same_site_and_none(site):
 def test_parts_are_refused_as_long_as_no_browser_is_watched(site):
     guard, start = open_browser(site, subresources="public")
     with guard:
-        assert tunnel(guard, "cdn-b.com:443", b"no TLS\r\n\r\n")[0] == 403
-        with start():
-            assert tunnel(guard, "cdn-b.com:443", b"no TLS\r\n\r\n")[0] == 200
-        # A proxy whose browser has ended, or cannot be watched any more, ends.
+        with connect(guard, "cdn-b.com", 443) as (status, _):
+            assert status == REFUSED
+        with contextlib.ExitStack() as stack:
+            with start():
+                status, kept = stack.enter_context(connect(guard, "cdn-b.com", 443))
+                assert status == GRANTED
+            # A browser that has ended, or cannot be watched any more, is let nowhere.
+            with contextlib.suppress(ConnectionError):
+                assert kept.recv(1) == b""
         deadline = time.monotonic() + 600
         while guard.alive and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not guard.alive
+        with pytest.raises(ConnectionError), connect(guard, "cdn-b.com", 443):
+            pass

@@ -63,4 +63,4 @@ def test_without_a_proxy_nothing_runs():
     with Guard(GuardConfig(proxy=False)) as guard:
         guard.protect(9515)
         assert guard.alive and guard.own_ports == {9515}
-        assert (guard.proxy_address, guard.flags, guard.incidents(), guard.process_id) == ("", (), (), 0)
+        assert (guard.proxy_address, guard.flags, guard.incidents()) == ("", (), ())

@@ -12,9 +12,7 @@ from collection.browser.actions import execute
 from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
-from collection.browser.guard.policy import UrlPolicy
 from collection.browser.guard.robots import Robots
-from collection.browser.guard.upstream import Connector, ProxyState
 from collection.browser.session import Browser, PageError
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
@@ -91,11 +89,20 @@ def site():
         yield site
 
 
-def robots(address, hosts=None):
+@contextlib.contextmanager
+def guarded(address, hosts=None):
     names = (*FILES, *STATUSES, "silent", "inside", *(f"hops{number}" for number in range(9)))
     hosts = hosts or {f"{name}.test": address for name in names}
-    policy = UrlPolicy((*hosts, "*.test"))
-    return Robots(ProxyState(GuardConfig(), Connector(hosts, 5.0), policy, policy))
+    with Guard(GuardConfig(allowed=("*.test",)), hosts) as guard:
+        yield Robots(int(guard.proxy_address.rpartition(":")[2]), guard.check), guard
+
+
+def problem_at(address, url, hosts=None):
+    with guarded(address, hosts) as (robots, guard):
+        found = asyncio.run(robots.problem(url))
+        # A request of our own is no refusal of the page's.
+        assert guard.incidents() == ()
+        return found
 
 
 @pytest.mark.parametrize(
@@ -130,7 +137,7 @@ def robots(address, hosts=None):
     ],
 )
 def test_rules(site, url, problem):
-    found = asyncio.run(robots(site.address).problem(f"http://{url}"))
+    found = problem_at(site.address, f"http://{url}")
     assert problem in found and bool(found) == bool(problem) and "\n" not in found
 
 
@@ -138,47 +145,46 @@ def test_a_file_is_read_once_for_all_that_wait(site):
     site.asked.clear()
     site.agents.clear()
 
-    async def ask():
-        one = robots(site.address)
+    async def ask(one):
         return await asyncio.gather(
             *(one.problem(f"http://paths.test/{path}") for path in ("no", "a", "no/x"))
         )
 
-    assert [bool(problem) for problem in asyncio.run(ask())] == [True, False, True]
+    with guarded(site.address) as (one, _):
+        assert [bool(problem) for problem in asyncio.run(ask(one))] == [True, False, True]
     assert site.asked == ["paths/robots.txt"] and site.agents == {"rmsweb-jax"}
 
 
 def test_a_site_that_is_slow_holds_up_no_other(site):
-    async def ask():
-        one = robots(site.address)
+    async def ask(one):
         slow = asyncio.ensure_future(one.problem("http://held.test/"))
         assert await one.problem("http://paths.test/no") and not slow.done()
         site.hold.set()
         await asyncio.wait([slow])
 
-    asyncio.run(ask())
+    with guarded(site.address) as (one, _):
+        asyncio.run(ask(one))
 
 
 def test_no_answer_in_time_disallows(site, monkeypatch):
     monkeypatch.setattr("collection.browser.guard.robots._SECONDS", 0.2)
     site.hold.clear()
-    found = asyncio.run(robots(site.address).problem("http://held.test/"))
+    found = problem_at(site.address, "http://held.test/")
     site.hold.set()
     assert "cannot be read (no answer in 0.2 s)" in found
 
 
 def test_what_is_not_reached_at_all_is_left_to_the_browser():
-    assert asyncio.run(robots("", {"gone.test": "127.0.0.1:9"}).problem("http://gone.test/")) == ""
+    assert problem_at("", "http://gone.test/", {"gone.test": "127.0.0.1:9"}) == ""
 
 
 def test_over_tls(tmp_path):
     site = Site()
     with serving(site.handler, tls_context(tmp_path)) as address:
-        one = robots(address)
-        assert "disallows" in asyncio.run(one.problem("https://marked.test/"))
+        assert "disallows" in problem_at(address, "https://marked.test/")
         # No TLS there, as at a site that has http only.
     with serving(site.handler) as address:
-        assert asyncio.run(robots(address).problem("https://marked.test/")) == ""
+        assert problem_at(address, "https://marked.test/") == ""
 
 
 class _Shop(PageHandler):

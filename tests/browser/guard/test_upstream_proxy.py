@@ -4,6 +4,7 @@ import base64
 import contextlib
 import socket
 import threading
+import time
 
 import pytest
 
@@ -16,7 +17,7 @@ from collection.environments.web import WebEnvironment
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Task
-from tests.browser.guard.raw import ask
+from tests.browser.guard.raw import GRANTED, REFUSED, UNREACHABLE, get
 from tests.browser.guard.servers import answering, page
 from tests.loopback import tls_context
 
@@ -25,7 +26,11 @@ USER, PASSWORD = "agent-7", "tulip-4411-gate"
 
 @pytest.fixture(scope="module")
 def server():
-    with answering(lambda connection, head: connection.sendall(page(b"lamps"))) as port:
+    def answer(connection, head):
+        connection.sendall(page(b"lamps"))
+        connection.close()
+
+    with answering(answer) as port:
         yield f"127.0.0.1:{port}"
 
 
@@ -58,7 +63,9 @@ def http_proxy(seen, client):
     if address.endswith(":9"):
         client.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
         return
-    client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    client.sendall(b"HTTP/1.1 200 OK\r\n")
+    time.sleep(0.05)  # The rest of the answer comes apart.
+    client.sendall(b"Via: me\r\n\r\n")
     relay(client, address)
 
 
@@ -123,24 +130,24 @@ def settings(server, *proxies):
 
 def test_connections_go_through_it(server, proxy, monkeypatch):
     url, seen = proxy
-    config = settings(server, url)
+    config, port = settings(server, url), int(server.rpartition(":")[2])
     with Guard(config, {"mapped.test": server}) as guard:
-        assert ask(guard, f"http://{server}/", server).body == b"lamps"
+        assert get(guard, "127.0.0.1", port=port) == (GRANTED, page(b"lamps"), True)
         assert [line.splitlines()[0].split()[1] for line in seen] == [server]
         # It works and does not reach the server, which is not its own problem.
-        answer = ask(guard, "http://127.0.0.1:9/", "127.0.0.1:9")
-        assert answer.status == 502 and b"does not reach 127.0.0.1:9" in answer.body
+        assert get(guard, "127.0.0.1", port=9)[0] == UNREACHABLE
+        assert "does not reach 127.0.0.1:9" in guard.record.take_problems()["127.0.0.1:9"]
         # What is refused does not get there.
         count = len(seen)
-        assert ask(guard, "http://10.0.0.1/", "10.0.0.1").status == 403
+        assert get(guard, "10.0.0.1")[0] == REFUSED
         assert len(seen) == count
         assert [one.kind for one in guard.incidents()] == ["refused"]
     monkeypatch.setenv("UPSTREAM", f"{USER}:wrong-{PASSWORD}")
     with Guard(config) as guard:
-        answer = ask(guard, f"http://{server}/", server)
-        assert answer.status == 502 and b"refuses the user name or password" in answer.body
+        assert get(guard, "127.0.0.1", port=port)[0] == UNREACHABLE
         (problem,) = guard.incidents()
-        assert problem.kind == "proxy" and PASSWORD not in problem.detail + repr(guard.config)
+        assert problem.kind == "proxy" and "refuses the user name or password" in problem.detail
+        assert PASSWORD not in problem.detail + repr(guard.config)
 
 
 @pytest.mark.parametrize("scheme", ["http", "socks5"])
