@@ -312,8 +312,8 @@ def _redacted_element(element: Element, redact: Callable[[str], str]) -> Element
     return element.model_copy(update={"text": redact(element.text), "attributes": attributes})
 
 
-# Behind a gateway, a site that cannot be reached is a short plain-text page with a gateway's status. The length
-# limit excludes real documents that a site serves as plain text with an error status.
+# Behind a gateway, a site that cannot be reached is a short plain-text page with a gateway's status. The
+# length limit excludes real documents that a site serves as plain text with an error status.
 _FAILURE = """
 const status = (performance.getEntriesByType('navigation')[0] || {}).responseStatus || 0;
 const text = document.contentType === 'text/plain' && document.body ? document.body.innerText : '';

@@ -19,6 +19,7 @@ import psutil
 from collection.environments.base import Environment, Extractor, StepResults
 from collection.environments.miniwob import PageHandler
 from collection.fleet import play as fleet_play
+from collection.fleet.browser_pool import BrowserPool
 from collection.fleet.play import PlayRequest, play
 from collection.fleet.worker import Worker
 from rmsweb_jax.actions import Action
@@ -27,7 +28,7 @@ from rmsweb_jax.records.schema import Task, Trajectory
 from tests.fleet.processes import kind_of
 
 # A browser that is killed, a network that is cut, and an application that is down.
-FAULTS = ("browser", "proxy", "application")
+FAULTS = ("browser", "network", "application")
 # How often the episodes of a run were played before, for its workers.
 _TIMES = "SABOTAGED_TIMES"
 _play, _runner, _get, _run_tasks = Worker._play, Worker._runner, PageHandler.do_GET, fleet_play.run_tasks
@@ -46,15 +47,15 @@ def fault_of(task_id: str, attempt: int, times: int = 0) -> str:
 class Sabotaged:
     """An environment that loses its network before the start page, or its browser before it first acts."""
 
-    def __init__(self, environment: Environment, fault: str):
-        self._environment, self._fault = environment, fault
+    def __init__(self, environment: Environment, fault: str, browsers: BrowserPool):
+        self._environment, self._fault, self._browsers = environment, fault, browsers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._environment, name)
 
     def reset(self, task: Task) -> Task:
-        if self._fault == "proxy":
-            _kill("proxy")
+        if self._fault == "network" and self._browsers._guard is not None:
+            self._browsers._guard.close()
         return self._environment.reset(task)
 
     def act(self, actions: Sequence[Action], extract: Extractor, deadline: float) -> StepResults:
@@ -78,7 +79,7 @@ def _run_tasks_sabotaged(*args: Any) -> Any:
 
 def _play_sabotaged(self: Worker, task: Task, attempt: int, guidance: str) -> Trajectory:
     _State.fault = fault_of(task.task_id, attempt, int(os.environ[_TIMES]))
-    if _State.fault in ("proxy", "application"):
+    if _State.fault in ("network", "application"):
         self._browsers.discard()  # Its cache has the pages.
     try:
         return _play(self, task, attempt, guidance)
@@ -87,7 +88,7 @@ def _play_sabotaged(self: Worker, task: Task, attempt: int, guidance: str) -> Tr
 
 
 def _runner_sabotaged(self: Worker, environment: Environment) -> Any:
-    return _runner(self, Sabotaged(environment, _State.fault))  # pyright: ignore[reportArgumentType]
+    return _runner(self, Sabotaged(environment, _State.fault, self._browsers))  # pyright: ignore[reportArgumentType]
 
 
 def _get_sabotaged(self: PageHandler) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psutil
 
-KINDS = ("worker", "driver", "browser", "proxy")
+KINDS = ("worker", "driver", "browser")
 
 
 def kind_of(process: psutil.Process) -> str:
@@ -20,8 +20,6 @@ def kind_of(process: psutil.Process) -> str:
     if name.startswith("chrom"):
         # The first of a browser's processes; the others have a type.
         return "" if any(part.startswith("--type=") for part in command) else "browser"
-    if "collection.browser.guard.server" in command:
-        return "proxy"
     if any("spawn_main" in part for part in command) or "".join(command[:1]).startswith("ray::_Actor"):
         return "worker"
     return ""

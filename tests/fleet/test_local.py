@@ -256,7 +256,7 @@ def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, pare
     assert read_manifest(workdir).finished and not read_manifest(workdir).growing
 
 
-def test_lost_workers_browsers_and_proxies_are_replaced(played, tmp_path, monkeypatch):
+def test_lost_workers_and_browsers_are_replaced(played, tmp_path, monkeypatch):
     """Each is killed once as soon as it is there, and what comes out is the same."""
     wait, killed = LocalWorkerPool.wait, set()
 
@@ -264,16 +264,16 @@ def test_lost_workers_browsers_and_proxies_are_replaced(played, tmp_path, monkey
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 kind = kind_of(child)
-                if kind and kind not in killed and kind == ("proxy", "driver", "worker", "")[len(killed)]:
+                if kind and kind not in killed and kind == ("driver", "worker", "")[len(killed)]:
                     killed.add(kind)
                     child.kill()
         return wait(self, min(seconds, 0.1))
 
     monkeypatch.setattr(LocalWorkerPool, "wait", kill_once)
     result = fleet.run_tasks(jobs()[:1], tmp_path, setup(workers=1, retries=3, crashes=5), "collect")
-    assert killed == {"proxy", "driver", "worker"}
+    assert killed == {"driver", "worker"}
     expected = [one for one in played[1].trajectories() if one.task.task_id == jobs()[0].task.task_id]
     trajectories = list(result.trajectories())
     assert [strip(one) for one in trajectories] == [strip(one) for one in expected]
-    # The worker died over a round; proxy and driver may have gone before one had begun.
+    # The worker died over a round; the driver may have gone before one had begun.
     assert 1 <= sum(one.retries for one in trajectories) <= len(killed)

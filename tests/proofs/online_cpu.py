@@ -9,8 +9,6 @@ from typing import Self
 
 import psutil
 
-from tests.fleet.processes import kind_of
-
 
 class CpuSeconds(contextlib.AbstractContextManager["CpuSeconds"]):
     """Adds up the processor time of all that this process starts, by kind, while the block runs."""
@@ -50,4 +48,4 @@ def _kind(process: psutil.Process) -> str:
             return kind
     if process.name().startswith("chrom"):
         return "browsers"
-    return {"proxy": "guard"}.get(kind_of(process), "workers")
+    return "workers"

@@ -3,27 +3,20 @@
 No page and no agent can change the managed policy. Chromium on Linux reads it from a folder that is
 fixed at build time, for all browsers of the machine. A process that may create a mount namespace sees our
 folder there (`expose_policy`), and no other process does. Where that is not permitted, an administrator can
-install the policy for the whole machine with `make browser-policy`, that is
-`python -m collection.browser.guard.chromium_policy --install`; `--remove` undoes it.
+copy the policy for the whole machine: `make browser-policy`.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import os
 import pathlib
-import sys
 from typing import Any
-
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.files import write_atomic
 
 NAME = "rmsweb-jax.json"
 # Folders in which Debian's Chromium and Google's Chrome look for `policies/managed`.
 FOLDERS = tuple(map(pathlib.Path, ("/etc/chromium", "/etc/opt/chrome")))
 _OURS = pathlib.Path(__file__).with_name("etc_chromium")
-_POLICY = _OURS / "policies" / "managed" / NAME
 
 # From linux/sched.h and linux/mount.h.
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
@@ -114,54 +107,3 @@ def expose_policy() -> bool:
     return not private and not any(
         _LIBC.mount(source, os.fsencode(folder), None, _MS_BIND, None) for folder in folders
     )
-
-
-def install(folder: pathlib.Path) -> pathlib.Path:
-    """Writes the policy for all browsers that read `folder`; returns the file.
-
-    Raises:
-      UserError: no permission.
-    """
-    path = folder / "policies" / "managed" / NAME
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, _POLICY.read_bytes())
-        path.chmod(0o644)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; run it as root") from error
-    return path
-
-
-def remove(folder: pathlib.Path) -> pathlib.Path:
-    """Removes the policy from `folder`; returns the file. Raises UserError without permission."""
-    path = folder / "policies" / "managed" / NAME
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; run it as root") from error
-    return path
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="The collector's browser policy, for the whole machine.")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--install", action="store_true", help="for every Chromium and Chrome of the machine")
-    what.add_argument("--remove", action="store_true", help="remove it")
-    chosen = parser.parse_args(arguments)
-    try:
-        for folder in [folder for folder in FOLDERS if folder.is_dir()] or FOLDERS[:1]:
-            path = install(folder) if chosen.install else remove(folder)
-            print(f"{path}: {'installed' if chosen.install else 'removed'}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    if chosen.install:
-        print(
-            "Every Chromium and Chrome of this machine, yours included, now opens no files and no settings,\n"
-            "keeps no passwords and takes no extensions; --remove in place of --install undoes it."
-        )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -32,8 +32,8 @@ class GuardConfig(Settings):
         documents that it disallows are opened and recorded; `obey`: they are refused.
       hosts: `NAME=127.0.0.1:PORT`, as in /etc/hosts: fixed addresses of names, for sites on this machine.
         The names must also be allowed by a source.
-      proxy: send all traffic through an egress proxy. Without it only page addresses are checked, before a
-        page is opened and after each step; a page's own requests are not restricted.
+      proxy: send all traffic through the egress. Without it only page addresses are checked, before a page is
+        opened and after each step; a page's own requests are not restricted.
       upstream: proxies (`http://`, `https://` or `socks5://` HOST:PORT) through which connections to sites
         go; each browser takes one of them at random. Names are resolved here, so that their addresses are
         judged; those in `hosts` are reached directly.

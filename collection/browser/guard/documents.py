@@ -2,16 +2,16 @@
 
 The egress sees the host of a connection, and not whether a document or a part of one is requested. Chromium
 knows: over a DevTools connection it pauses the request of every document, also in new windows and after
-redirects, until the gate has judged it. The gate is in the egress's thread, and without the gate nothing leaves
-the browser: losing its connection ends all others.
+redirects, until the gate has judged it. The gate is in the egress's thread, and without the gate nothing
+leaves the browser: losing its connection ends all others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import collections
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -1,12 +1,12 @@
 """The egress of one browser: a SOCKS5 server that connects where the policy allows, and nowhere else.
 
-Chromium sends names, not addresses, to a SOCKS5 proxy. http, https and WebSockets are alike a stream to one host
-and port, and no kept connection leads to another host. So a connection is judged once, where it is opened, and
-nothing of HTTP is read. The default is to deny. Names are resolved here, all their addresses are judged, and one
-of them is connected to, so that DNS rebinding gains nothing.
+Chromium sends names, not addresses, to a SOCKS5 proxy. http, https and WebSockets are alike a stream to one
+host and port, and no kept connection leads to another host. So a connection is judged once, where it is
+opened, and nothing of HTTP is read. The default is to deny. Names are resolved here, all their addresses are
+judged, and one of them is connected to, so that DNS rebinding gains nothing.
 
-Limits: TLS is not decrypted. Of a page, host and port are judged here, not the path (see `documents`), and bytes
-are counted on the wire.
+Limits: TLS is not decrypted. Of a page, host and port are judged here, not the path (see `documents`), and
+bytes are counted on the wire.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 def _targets_of(place: str) -> list[RequestTarget]:
-    """Returns what a connection to `HOST:PORT` may be for: https and http. Raises RefusedError for no host."""
+    """Returns what a connection to `HOST:PORT` may be for: https and http. Raises RefusedError for none."""
     host, _, port = place.rpartition(":")
     if ":" in host and literal_address(host) is not None:
         host = f"[{host.strip('[]')}]"
@@ -331,7 +331,7 @@ def _targets_of(place: str) -> list[RequestTarget]:
 
 
 def _check_first(first: bytes, targets: list[RequestTarget]) -> None:
-    """Raises RefusedError unless a connection begins with TLS, or a request of HTTP, where that is allowed."""
+    """Raises RefusedError unless a connection begins with TLS or HTTP, and that scheme is allowed."""
     scheme = "https" if first[0] == _TLS_HANDSHAKE else "http"
     if scheme == "http" and not first[:1].isalpha():
         raise RefusedError("not_http", "neither TLS nor HTTP")

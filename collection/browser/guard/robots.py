@@ -1,7 +1,7 @@
 """robots.txt (RFC 9309): whether a site allows its documents to `ROBOTS_AGENT`.
 
-The file of an origin is fetched through the browser's egress, over connections that are judged as those of the
-browser are. Documents of other origins do not wait for it.
+The file of an origin is fetched through the browser's egress, over connections that are judged as those of
+the browser are. Documents of other origins do not wait for it.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ class UpstreamProxy:
         return stream.reader, stream.writer
 
     async def _tunnel(self, place: str) -> Streams:
-        # python-socks takes whatever comes first for the whole answer, so that a header that comes later would
-        # be read as the server's.
+        # python-socks takes what comes first for the whole answer, so that a header that comes later would be
+        # read as the server's.
         tls = ssl.create_default_context() if self.scheme == "https" else None
         reader, writer = await asyncio.open_connection(self.host, self.port, ssl=tls)
         try:

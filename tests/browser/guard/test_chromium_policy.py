@@ -11,7 +11,6 @@ import pytest
 from collection.browser.config import BrowserConfig
 from collection.browser.guard import chromium_policy
 from collection.browser.session import Browser, PageError
-from rmsweb_jax.errors import UserError
 
 _PR_SET_DUMPABLE = 4
 PAGES = (
@@ -70,20 +69,3 @@ def test_chromium_obeys_and_still_takes_uploads(tmp_path):
         field = browser.driver.find_element("tag name", "input")
         field.send_keys(str(upload))
         assert browser.script("return arguments[0].files[0].name", field) == "upload.txt"
-
-
-def test_it_is_installed_and_removed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(chromium_policy, "FOLDERS", (tmp_path,))
-    path = tmp_path / "policies" / "managed" / chromium_policy.NAME
-    assert chromium_policy.main(["--install"]) == 0
-    assert path.read_text().startswith("// Managed policy for Chromium")
-    out = capsys.readouterr().out
-    assert str(path) in out and "yours included" in out and "--remove" in out
-    assert chromium_policy.main(["--remove"]) == 0 and chromium_policy.main(["--remove"]) == 0
-    assert not path.exists()
-
-
-def test_install_without_permission_explains_the_fix(tmp_path):
-    (tmp_path / "policies").write_text("not a folder")
-    with pytest.raises(UserError, match="run it as root"):
-        chromium_policy.install(tmp_path)

@@ -178,6 +178,7 @@ def test_what_is_not_reached_at_all_is_left_to_the_browser():
     assert problem_at("", "http://gone.test/", {"gone.test": "127.0.0.1:9"}) == ""
 
 
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 def test_over_tls(tmp_path):
     site = Site()
     with serving(site.handler, tls_context(tmp_path)) as address:
