@@ -228,12 +228,12 @@ class Egress:
                 targets = self._usable(targets, address)
             places = [(address, str(address), port) for address in addresses]
         reason = "no address"
-        for address, *place in places:
+        for address, place, number in places:
             try:
                 # A mapped name leads to a server next to this machine, not one behind the proxy.
                 proxy = self._proxy if address is not None else None
                 dial = proxy.connect if proxy else functools.partial(asyncio.open_connection, limit=_CHUNK)
-                return _Link(targets, address, await dial(*place))
+                return _Link(targets, address, await dial(place, number))
             except OSError as error:
                 reason = error.strerror or str(error)
         raise _UnreachableError(f"{host} cannot be reached: {reason}")
@@ -276,7 +276,7 @@ class Egress:
                 first = await client[0].read(_CHUNK)
                 if not first:
                     return  # Browsers open spare connections in advance.
-                _check_first(first, link.targets)
+                link.targets = _targets_after(first, link.targets)
                 link.streams[1].write(first)
                 up = copy(client[0], link.streams[1], config.max_upload_mb * MB - len(first), "upload_size")
                 down = copy(link.streams[0], client[1], config.max_download_mb * MB, "response_size")
@@ -330,13 +330,15 @@ def _targets_of(place: str) -> list[RequestTarget]:
     return targets
 
 
-def _check_first(first: bytes, targets: list[RequestTarget]) -> None:
-    """Raises RefusedError unless a connection begins with TLS or HTTP, and that scheme is allowed."""
+def _targets_after(first: bytes, targets: list[RequestTarget]) -> list[RequestTarget]:
+    """Returns the target whose scheme a connection begins with. Raises RefusedError if there is none."""
     scheme = "https" if first[0] == _TLS_HANDSHAKE else "http"
     if scheme == "http" and not first[:1].isalpha():
         raise RefusedError("not_http", "neither TLS nor HTTP")
-    if all(one.scheme != scheme for one in targets):
+    chosen = [one for one in targets if one.scheme == scheme]
+    if not chosen:
         raise RefusedError("not_listed", f"{targets[0].host} is not listed for {scheme}")
+    return chosen
 
 
 async def _give_up(writer: asyncio.StreamWriter, answer: int | None) -> None:

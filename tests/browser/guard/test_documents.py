@@ -8,7 +8,7 @@ import pytest
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
-from collection.browser.config import BrowserConfig
+from collection.browser.config import BrowserConfig, BrowserLostError
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, PageError
@@ -175,3 +175,22 @@ def test_parts_are_refused_as_long_as_no_browser_is_watched(site):
         assert not guard.alive
         with pytest.raises(ConnectionError), connect(guard, "cdn-b.com", 443):
             pass
+
+
+def test_a_gate_that_is_lost_ends_the_browser(site):
+    guard, start = open_browser(site, subresources="public")
+    with guard, start() as browser:
+        browser.goto("https://shop-a.com/way/link")
+        site.asked.clear()
+        assert guard._gate is not None
+        guard._gate.close()
+        deadline = time.monotonic() + 600
+        while guard.alive and time.monotonic() < deadline:
+            time.sleep(0.02)
+        with contextlib.suppress(PageError, BrowserLostError):
+            browser.goto("https://shop-a.com/")
+        with pytest.raises(BrowserLostError, match="lost its connection"):
+            browser.sweep()
+        with pytest.raises(BrowserLostError, match="lost its connection"):
+            browser.take_incidents()
+        assert site.asked == []
