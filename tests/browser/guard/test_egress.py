@@ -167,7 +167,7 @@ def test_no_other_protocol_or_command_is_understood(guard, data):
 def test_limits_cut_off_what_is_too_much(guard):
     guard.incidents()
     status, back, orderly = get(guard, HOST, "/endless")
-    # Without a length, only an error tells that it is not whole.
+    # Without a length, only an error shows that it is not whole.
     assert (status, orderly) == (GRANTED, False) and len(back) <= 1_000_000
     assert reasons(guard) == ["response_size"]
     assert not send(guard, HOST, 80, SOCKET + bytes(600_000))[2]
