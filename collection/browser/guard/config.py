@@ -42,7 +42,7 @@ class GuardConfig(Settings):
       max_download_mb: size of all data received over a connection.
       connect_seconds: time limit for name resolution and connection.
       idle_seconds: time limit of a connection without a byte in either direction.
-      total_seconds: time limit of a connection.
+      total_seconds: time limit of a connection since the browser last sent something over it.
     """
 
     allowed: tuple[str, ...] = ()

@@ -43,7 +43,7 @@ T = TypeVar("T")
 # The browser is on the same machine.
 HOST = "127.0.0.1"
 _BACKLOG = 512
-_LOOKUPS = 16  # Names and robots.txt files that are waited for at a time.
+_LOOKUPS = 16  # Names that are waited for at a time.
 _LOOPBACK = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
 _HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[^\s/?#@\\\[\]:]+")
 _CHUNK = 1 << 16
@@ -136,8 +136,11 @@ class Egress:
         """Sets the policy, and ends the connections that it does not allow; to be called in the thread."""
         self.policy = policy
         for task, link in self._links.items():
-            if link is not None and not self._allowed(link.targets, link.address):
-                task.cancel()
+            if link is not None:
+                # A connection that nothing was sent over yet may be for less than before.
+                link.targets = self._allowed(link.targets, link.address)
+                if not link.targets:
+                    task.cancel()
 
     def end(self) -> None:
         """Ends all connections for good; to be called in the thread."""
@@ -164,6 +167,8 @@ class Egress:
         self._links[task] = None
         place, link = "", None
         try:
+            if not self.alive:
+                raise EOFError  # It was accepted just before the end.
             async with asyncio.timeout(self._config.connect_seconds):
                 place = await _read_request(reader, writer)
                 targets = _targets_of(place)
@@ -265,7 +270,10 @@ class Egress:
                 async def copy(
                     source: asyncio.StreamReader, sink: asyncio.StreamWriter, most: float, name: str
                 ):
+                    nonlocal end
                     while data := await source.read(_CHUNK):
+                        if source is client[0]:
+                            end = now() + config.total_seconds
                         limit.reschedule(min(now() + config.idle_seconds, end))
                         most -= len(data)
                         if most < 0:
@@ -292,7 +300,7 @@ class Egress:
         except TimeoutError:
             if now() + _CLOCK_S < end:
                 raise ConnectionAbortedError from None
-            detail = f"a connection open for {config.total_seconds:g} seconds"
+            detail = f"an answer that takes more than {config.total_seconds:g} seconds"
             raise RefusedError("total_time", detail) from None
 
 

@@ -7,6 +7,7 @@ the browser are. Documents of other origins do not wait for it.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import dataclasses
 import ssl
 import time
@@ -37,6 +38,7 @@ _SECONDS = 10.0
 _KEPT_S = 24 * 3600.0
 _RETRY_S = 60.0
 _MAX_ORIGINS = 500
+_FETCHES = 8  # At a time.
 _HEADERS = {"User-Agent": ROBOTS_AGENT, "Accept-Encoding": "gzip", "Connection": "close"}
 # No certificate is checked, see `Robots`.
 urllib3.disable_warnings(InsecureRequestWarning)
@@ -82,6 +84,8 @@ class Robots:
     def __init__(self, port: int, judge: Callable[[str], PolicyVerdict]) -> None:
         self._judge = judge
         self._files: dict[str, asyncio.Task[_Rules]] = {}
+        # Not those of the loop: they look up the names that these wait for.
+        self._threads = concurrent.futures.ThreadPoolExecutor(_FETCHES, "robots")
         self._http = SOCKSProxyManager(
             f"socks5h://127.0.0.1:{port}",
             cert_reqs=ssl.CERT_NONE,
@@ -110,7 +114,8 @@ class Robots:
         try:
             # A server that sends a byte now and then is within the limit of each read.
             async with asyncio.timeout(2 * _SECONDS):
-                body = await asyncio.to_thread(self._fetch, f"{origin}/robots.txt")
+                url, loop = f"{origin}/robots.txt", asyncio.get_running_loop()
+                file = await loop.run_in_executor(self._threads, self._read_file, url)
         except TimeoutError:
             return _Rules(time.monotonic() + _RETRY_S, failure=f"no answer in {_SECONDS:g} s")
         except _FailedError as error:
@@ -119,7 +124,11 @@ class Robots:
             # The document is not reached either, and the browser says why. It may be its attempt to find
             # https at a site that has http only, after which it asks for the latter.
             return _Rules(time.monotonic() + _RETRY_S)
-        return _Rules(time.monotonic() + _KEPT_S, None if body is None else _parse(body))
+        return _Rules(time.monotonic() + _KEPT_S, file)
+
+    def _read_file(self, url: str) -> Protego | None:
+        body = self._fetch(url)
+        return None if body is None else _parse(body)
 
     def _fetch(self, url: str) -> bytes | None:
         """Returns a file, up to `_MAX_BYTES`; None for an answer without rules.

@@ -92,7 +92,7 @@ class UpstreamProxy:
             raise UpstreamProxyError(f"{self} refuses the user name or password") from error
         except _NotReachedError as error:
             raise ConnectionError(f"{self} does not reach {place} ({error})") from None
-        except (OSError, EOFError, ValueError, ProxyError, asyncio.LimitOverrunError) as error:
+        except (OSError, EOFError, ValueError, IndexError, ProxyError, asyncio.LimitOverrunError) as error:
             # Not the error's own text, which may quote what was sent.
             reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else ""
             raise UpstreamProxyError(f"{self} cannot be used: {reason or type(error).__name__}") from None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import struct
 import threading
+import time
 
 import pytest
 
@@ -186,6 +188,20 @@ def test_time_limits(app):
             assert guard.incidents() == ()
 
 
+def test_a_kept_connection_is_limited_from_its_last_request(app):
+    with answering(app) as port:
+        config = LIMITS.model_copy(update={"total_seconds": 3.0})
+        with Guard(config, {HOST: f"127.0.0.1:{port}"}) as guard, connect(guard, HOST, 80) as (_, kept):
+            kept.sendall(SOCKET)
+            assert kept.recv(1000).startswith(b"HTTP/1.1 101")
+            begun = time.monotonic()
+            while time.monotonic() < begun + 4.0:  # Beyond the limit.
+                kept.sendall(b"more")
+                assert kept.recv(1000) == b"more"
+                time.sleep(0.2)
+            assert guard.incidents() == ()
+
+
 def test_an_answer_that_breaks_off_does_so_for_the_browser(guard):
     status, back, orderly = get(guard, HOST, "/reset")
     assert (status, orderly) == (GRANTED, False) and back in (b"", b"HTTP/1.0 200 OK\r\n\r\nhalf")
@@ -222,6 +238,41 @@ def test_a_new_episode_ends_connections_it_does_not_allow(app):
         with pytest.raises(UserError, match="names no hosts"):
             guard.admit(["a b"])
         assert guard.check(f"https://{HOST}/").allowed
+
+
+def test_a_new_episode_takes_a_scheme_from_a_connection_that_has_not_begun(app):
+    with answering(app) as port, Guard(GuardConfig(), {HOST: f"127.0.0.1:{port}"}) as guard:
+        guard.admit([f"{HOST}:8000"])
+        with connect(guard, HOST, 8000) as (status, spare):
+            assert status == GRANTED
+            guard.admit([f"http://{HOST}:8000"])
+            app.heads.clear()
+            spare.sendall(b"\x16\3\1\r\n\r\n")
+            assert ended(spare) and reasons(guard) == ["not_listed"] and app.heads == []
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_connection_that_is_just_accepted_ends_with_all_others(app, turns):
+    with answering(app) as port, Guard(GuardConfig(allowed=(HOST,)), {HOST: f"127.0.0.1:{port}"}) as guard:
+        egress = guard._egress
+        assert egress is not None
+
+        async def end_after_accepting():
+            connection = socket.create_connection(("127.0.0.1", egress.port), timeout=60)
+            connection.sendall(b"\5\1\0" + b"\5\1\0\3\x08app.test" + (80).to_bytes(2))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            egress.end()
+            return connection
+
+        app.heads.clear()
+        with asyncio.run_coroutine_threadsafe(end_after_accepting(), egress._loop).result() as connection:
+            connection.settimeout(1.0)  # One that is never read stays open.
+            with contextlib.suppress(OSError):
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: app.test\r\n\r\n")
+                while connection.recv(1000):
+                    pass
+        assert app.heads == []
 
 
 def test_two_hundred_connections_at_once(guard):

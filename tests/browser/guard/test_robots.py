@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gzip
+import socket
 import threading
 
 import pytest
@@ -164,6 +165,27 @@ def test_a_site_that_is_slow_holds_up_no_other(site):
 
     with guarded(site.address) as (one, _):
         asyncio.run(ask(one))
+
+
+def test_many_sites_at_once_leave_room_for_the_look_ups_of_their_names(site, monkeypatch):
+    look_up = socket.getaddrinfo
+
+    def local(host, *rest, **options):
+        return look_up("127.0.0.1" if host.endswith(".test") else host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", local)
+    port = site.address.rpartition(":")[2]
+    with Guard(GuardConfig(private=("*:*",))) as guard:
+        egress = guard._egress
+        assert egress is not None
+
+        async def ask():
+            one = Robots(egress.port, guard.check)
+            urls = [f"http://paths.site{number}.test:{port}/no" for number in range(32)]
+            return await asyncio.gather(*map(one.problem, urls))
+
+        found = asyncio.run_coroutine_threadsafe(ask(), egress._loop).result()
+        assert all("disallows" in problem for problem in found)
 
 
 def test_no_answer_in_time_disallows(site, monkeypatch):

@@ -150,6 +150,16 @@ def test_connections_go_through_it(server, proxy, monkeypatch):
         assert PASSWORD not in problem.detail + repr(guard.config)
 
 
+@pytest.mark.parametrize("answer", [b"\r\n\r\n", b"HTTP/1.1\r\n\r\n", b"HTTP/1.1 yes\r\n\r\n"])
+def test_an_answer_that_is_not_http_is_the_proxys_problem(server, answer, monkeypatch):
+    monkeypatch.setenv("UPSTREAM", f"{USER}:{PASSWORD}")
+    with running(lambda _, client: client.sendall(answer)) as (address, _):
+        with Guard(settings(server, f"http://{address}")) as guard:
+            assert get(guard, "127.0.0.1", port=9)[0] == UNREACHABLE
+            (problem,) = guard.incidents()
+            assert problem.kind == "proxy" and "cannot be used" in problem.detail
+
+
 @pytest.mark.parametrize("scheme", ["http", "socks5"])
 def test_one_that_is_dead_is_one_recorded_outcome(scheme, tmp_path, monkeypatch):
     monkeypatch.setenv("UPSTREAM", f"{USER}:{PASSWORD}")
