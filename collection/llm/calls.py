@@ -251,7 +251,11 @@ class Calls:
             line = dataclasses.asdict(end) | {"id": call, "seconds": seconds}
             del line["answered"]
             del self._open[call]
-            self._write({name: value for name, value in line.items() if value != ""})
+            try:
+                self._write({name: value for name, value in line.items() if value != ""})
+            except OSError:
+                self._spent += one.most  # It has no end in the file.
+                raise
             # The buckets were charged with an estimate of the prompt, and with an attempt at a time.
             used = end.prompt_tokens + end.response_tokens
             left = one.tokens - used if used else 0

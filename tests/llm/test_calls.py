@@ -5,6 +5,7 @@ import itertools
 import json
 import multiprocessing
 import multiprocessing.pool
+import resource
 import socket
 import subprocess
 import sys
@@ -249,6 +250,22 @@ def test_a_full_disk_is_one_line_and_what_was_entered_is_whole(tmp_path):
         assert Calls(path).totals()["reply"]["calls"] - made in (0, 1)
     finally:
         subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def test_a_call_whose_end_cannot_be_written_keeps_the_most_it_may_cost(path):
+    with Calls(path) as calls:
+        call = begin(calls, most=0.5).call
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, limits[1]))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                calls.end(call, CallEnd("ok", True, cost=0.1))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert calls.spent() == Calls(path).spent() == 0.5
+        with pytest.raises(BudgetError):
+            for _ in range(2):
+                begin(calls, most=0.6, cap=1.0)
 
 
 def test_strangers_are_refused_and_no_worker_waits_for_them():
