@@ -21,15 +21,16 @@ _WORD = re.compile(r"[^\W_]+")
 _LOOKING = frozenset(("wait", "scroll"))
 
 
-# Roles, tags or types of input, of controls that a click switches.
-_TOGGLES = ("checkbox", "radio", "switch", "option", "menuitemcheckbox", "menuitemradio")
+# Roles, tags or types of input, of controls that a click switches, and of those that it sets.
+_SWITCHES = ("checkbox", "switch", "menuitemcheckbox")
+_CHOICES = ("radio", "option", "menuitemradio")
 # Outcomes of runs whose last step is one in which only `done` is allowed.
 _CUT_OFF = ("failures", "max_steps")
 # Maximum numbers of pairs of a task to compare; a model names the failure of each of them.
 MAX_PRIMARY, MAX_SECONDARY = 12, 4
 
-# A control of a page, and the value that it is set to.
-Values = dict[tuple[str, str], str]
+# A control of a page, and the value that it is set to; whether it is on, if a click switches it.
+Values = dict[tuple[str, str], str | bool]
 
 
 # eq=False: compared and hashed by identity, so that results can be cached by run.
@@ -92,8 +93,7 @@ class ParsedRun:
         values: Values = {}
         for step, given in zip(self.steps, self.assigned, strict=True):
             for control, value in given.items() if step.effective and not step.failed else ():
-                off = value == "on" and values.get(control) == "on"
-                values[control] = "off" if off else value
+                values[control] = not values.get(control) if value is True else value
         return values
 
     @functools.cached_property
@@ -179,16 +179,20 @@ def _describe(step: StepView[LeanStep], action: Action) -> str:
     return f"{action.name} {params}"
 
 
-def _assigned(step: StepView[LeanStep], action: Action, page: str) -> tuple[tuple[str, str], str] | None:
-    """The control that an action sets, with its value; a control that is switched once is `on`."""
+def _assigned(
+    step: StepView[LeanStep], action: Action, page: str
+) -> tuple[tuple[str, str], str | bool] | None:
+    """The control that an action sets, with its value: True for one that it switches."""
     element = element_of(step, action)
     if element is None:
         return None
     control = (page, _called(step, element))
     if action.name in ("input_text", "select_dropdown_option"):
         return control, " ".join(str(action.params.model_dump()["text"]).split()).casefold()
-    toggles = role_of(element.tag, element.attributes).removeprefix("input ") in _TOGGLES
-    return (control, "on") if toggles and action.name == "click_element_by_index" else None
+    role = role_of(element.tag, element.attributes).removeprefix("input ")
+    if action.name != "click_element_by_index" or role not in (*_SWITCHES, *_CHOICES):
+        return None
+    return control, True if role in _SWITCHES else "chosen"
 
 
 def _called(step: StepView[LeanStep], element: LeanElement) -> str:

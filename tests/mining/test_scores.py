@@ -311,6 +311,19 @@ def test_what_a_control_is_left_at_decides_whether_a_step_was_taken(actions, tak
     assert compare(ours, theirs, rule_label(ours, theirs))["taken"][:2, 0].tolist() == taken
 
 
+CHOICES = (
+    Element(index=1, tag="input", text="", attributes={"type": "radio", "aria-label": "Red"}),
+    Element(index=2, tag="select", text="", attributes={"aria-label": "Mails"}),
+)
+
+
+@pytest.mark.parametrize("act", [press(1), {"select_dropdown_option": {"index": 2, "text": "On"}}])
+def test_what_is_chosen_twice_stays_chosen(act):
+    ours = parse_run(trajectory(on_fields(1, act, elements=CHOICES), step(2, CLICK), step(3, DONE)))
+    theirs = failed(*(on_fields(number, act, elements=CHOICES) for number in (1, 2)))
+    assert compare(ours, theirs, rule_label(ours, theirs))["taken"][0, 0] == 1
+
+
 def test_a_value_that_the_other_run_types_over_was_not_taken():
     form = fields("Name", "City")
     ours = parse_run(

@@ -154,7 +154,8 @@ def test_connections_go_through_it(server, proxy, monkeypatch):
 def test_an_answer_that_is_not_http_is_the_proxys_problem(server, answer, monkeypatch):
     monkeypatch.setenv("UPSTREAM", f"{USER}:{PASSWORD}")
     with running(lambda _, client: client.sendall(answer)) as (address, _):
-        with Guard(settings(server, f"http://{address}")) as guard:
+        config = settings(server, f"http://{address}")
+        with Guard(config) as guard:
             assert get(guard, "127.0.0.1", port=9)[0] == UNREACHABLE
             (problem,) = guard.incidents()
             assert problem.kind == "proxy" and "cannot be used" in problem.detail
