@@ -1,8 +1,9 @@
 """The model calls of a run: one object in the parent process, one file, and a proxy in each worker.
 
-A call is written before it is made, with the most it may cost, and again at its end. A call without an end,
-since its process was killed, keeps the most it may cost: it may have been billed, so the cap holds in every
-case. The file is also the cache of the replies that may be used again.
+A call is written before it is made, with the most it may cost, again when attempts were not answered, which
+may have been billed, and at its end. A call without an end, since its process was killed, keeps the most it
+may cost. So the cap holds, but for the attempts that the API's own library repeats. The file is also the
+cache of the replies that may be used again.
 """
 
 from __future__ import annotations
@@ -213,14 +214,16 @@ class Calls:
         with self._lock:
             return self._turn(call)
 
-    def failed(self, call: int, reason: str, attempts: int) -> Turn:
+    def failed(self, call: int, reason: str, attempts: int, most: float = 0.0) -> Turn:
         """Says that no attempt of a call was answered; all calls wait until its model answers one again.
 
         Args:
           attempts: number of attempts so far.
+          most: US dollars that they and the next one may cost.
 
         Raises:
           NoAnswerError: the run does not wait for it, or has waited too long.
+          BudgetError: the next attempt could exceed the cap.
         """
         with self._lock:
             one, now = self._open[call], self._clock()
@@ -241,6 +244,12 @@ class Calls:
                     _report(f"{reason}; all calls wait until it answers, {hours}")
                 one.ready = now + self._take(one.model, one.limits, 1, one.tokens)
                 one.taken += 1
+            if most > one.most:
+                open_ = sum(other.most for other in self._open.values()) - one.most
+                if one.limits.cap_usd and self._spent + open_ + most > one.limits.cap_usd:
+                    raise self._over_budget(most, one.limits.cap_usd)
+                one.most = most
+                self._write(self._begun[call] | {"most": most})
             return self._turn(call)
 
     def end(self, call: int, end: CallEnd) -> tuple[float, float]:
@@ -372,9 +381,9 @@ class Calls:
             self._replies.pop(line["rejected"], None)
         elif "most" in line:
             self._last = max(self._last, line["id"])
-            self._begun[line["id"]] = line
             key = line["model"], line["purpose"]
-            self._sums.setdefault(key, dict.fromkeys(_SUMS, 0))["calls"] += 1
+            self._sums.setdefault(key, dict.fromkeys(_SUMS, 0))["calls"] += line["id"] not in self._begun
+            self._begun[line["id"]] = line
         else:
             begun = self._begun.pop(line["id"])
             row = self._sums[begun["model"], begun["purpose"]]

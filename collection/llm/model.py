@@ -152,7 +152,8 @@ class Model(abc.ABC):
                     reply = self._answer(request, 1 if turn.outage else self._config.calls)
                     break
                 except TransientError as error:
-                    turn = calls.failed(turn.call, " ".join(str(error).split()), attempts.made)
+                    reason, next_most = " ".join(str(error).split()), most * (attempts.lost + 1)
+                    turn = calls.failed(turn.call, reason, attempts.made, next_most)
         except BaseException as error:
             outcome = " ".join(f"{type(error).__name__}: {error}".split())
             refused = isinstance(error, UserError) and not isinstance(error, NoAnswerError)

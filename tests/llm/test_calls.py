@@ -29,7 +29,7 @@ from collection.llm.calls import (
     serve,
 )
 from collection.llm.config import Prices
-from collection.llm.model import ModelReply
+from collection.llm.model import ModelReply, TransientError, attempts
 from rmsweb_jax.errors import UserError, user_message
 from rmsweb_jax.records.schema import CallUsage
 from tests.llm.sharing import MOST, REPLY, REQUEST, Clock, Script, die, spend
@@ -87,6 +87,25 @@ def test_the_cap_ends_the_run_with_its_own_code_and_advice(path):
     with pytest.raises(BudgetError):
         Script(Calls(path), REPLY, cap_usd=1.0).complete(REQUEST)
     Script(Calls(path), REPLY, cap_usd=1.2).complete(REQUEST)
+
+
+def test_attempts_without_an_answer_count_under_the_cap(path, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(time, "sleep", clock.sleep)
+    calls, spent = Calls(path, clock), []
+
+    class Silent(Script):
+        def _answer(self, request, calls):
+            spent.append(self._calls.spent())
+            attempts.made += 1
+            attempts.lost += 1  # It was sent.
+            raise TransientError("no answer")
+
+    with pytest.raises(BudgetError, match="cap of \\$1.0000"):
+        Silent(calls, REPLY, cap_usd=1.0, outage_s=3600.0).complete(REQUEST)
+    assert spent == pytest.approx([MOST * tries for tries in (1, 2, 3, 4, 5)])
+    assert calls.spent() == Calls(path).spent() == pytest.approx(1.0)
+    assert calls.totals() == Calls(path).totals() and calls.totals()["judge"]["calls"] == 1
 
 
 def test_a_call_waits_for_others_that_may_leave_it_room(monkeypatch):
