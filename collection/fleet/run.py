@@ -30,7 +30,7 @@ from collection.fleet.set_aside import SET_ASIDE, Refusals, SetAside, read_set_a
 from collection.fleet.status import ProgressDisplay, RunClock, Status
 from collection.fleet.worker import FILES, RoundRequest, RunFailure, check_models
 from collection.fleet.worker_pool import LocalWorkerPool, Message, NotPlaced, WorkerDied, WorkerPool
-from collection.llm.calls import CALLS, Calls, serve
+from collection.llm.calls import CALLS, Calls, own_address, serve
 from collection.tasks.websites import site_of
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.progress import Rate
@@ -94,7 +94,7 @@ def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: st
     index = JournalIndex(workdir, judged=config.judge is not None)
     replayed = sum(index.reopen(job.task.task_id, job.replays) for job in jobs)
     # Ray's workers may be on other machines.
-    host = "" if config.settings.fleet.engine == "ray" else "127.0.0.1"
+    host = own_address() if config.settings.fleet.engine == "ray" else "127.0.0.1"
     reports = WorkerReports()
     with Calls(workdir / CALLS) as calls, serve(calls, host, reports=reports) as address:
         config = dataclasses.replace(config, calls=address)

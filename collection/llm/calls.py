@@ -461,7 +461,7 @@ def serve(calls: Calls, host: str = "127.0.0.1", **others: object) -> Iterator[C
     Each thread of a worker has a connection of its own, and a thread that answers it here.
 
     Args:
-      host: address to listen on; "" is all of this machine, for workers on others.
+      host: address to listen on; for workers on other machines `own_address()`.
     """
     # A class for each end and each run: `register` keeps its names in the class.
     manager, key, over = type("_Server", (BaseManager,), {}), secrets.token_bytes(32), threading.Event()
@@ -487,11 +487,11 @@ def serve(calls: Calls, host: str = "127.0.0.1", **others: object) -> Iterator[C
     thread.start()
     port = server.address[1]
     try:
-        yield CallsAddress(host or own_address(), port, key)
+        yield CallsAddress(host, port, key)
     finally:
         over.set()
         server.stop_event.set()
-        socket.create_connection((host or "127.0.0.1", port)).close()  # It waits for one.
+        socket.create_connection((host, port)).close()  # It waits for one.
         thread.join()
         server.listener.close()
 

@@ -101,7 +101,7 @@ def test_attempts_without_an_answer_count_under_the_cap(path, monkeypatch):
             attempts.lost += 1  # It was sent.
             raise TransientError("no answer")
 
-    with pytest.raises(BudgetError, match="cap of \\$1.0000"):
+    with pytest.raises(BudgetError, match=r"cap of \$1\.0000"):
         Silent(calls, REPLY, cap_usd=1.0, outage_s=3600.0).complete(REQUEST)
     assert spent == pytest.approx([MOST * tries for tries in (1, 2, 3, 4, 5)])
     assert calls.spent() == Calls(path).spent() == pytest.approx(1.0)
@@ -298,6 +298,13 @@ def test_strangers_are_refused_and_no_worker_waits_for_them():
             one.close()
     with pytest.raises(ConnectionError):
         connect(address)
+
+
+def test_calls_are_served_at_one_address():
+    with serve(Calls(), "127.0.0.2") as address:
+        assert connect(address).outages() == {}
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", address.port))
 
 
 def test_many_threads_have_a_connection_each():
