@@ -471,6 +471,9 @@ def serve(calls: Calls, host: str = "127.0.0.1", **others: object) -> Iterator[C
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     server: Any = manager((host, 0), key).get_server()
+    for name in ("calls", *others):
+        # Held: the last worker that ends would take an object from one that just begins.
+        server.create(None, name)
     # `serve_forever` does this, and in the end replaces standard output.
     server.stop_event = threading.Event()
 

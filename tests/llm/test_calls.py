@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from multiprocessing import AuthenticationError
+from multiprocessing import AuthenticationError, managers
 
 import pytest
 from hypothesis import given
@@ -298,6 +298,19 @@ def test_strangers_are_refused_and_no_worker_waits_for_them():
             one.close()
     with pytest.raises(ConnectionError):
         connect(address)
+
+
+def test_a_worker_that_ends_takes_nothing_from_one_that_begins(monkeypatch):
+    release, gone = managers.Server.decref, []
+
+    def watched(server, connection, ident):
+        release(server, connection, ident)
+        gone.append(ident not in server.id_to_obj)
+
+    monkeypatch.setattr(managers.Server, "decref", watched)
+    with serve(Calls()) as address:
+        connect(address).spent()
+    assert gone and not any(gone)
 
 
 def test_calls_are_served_at_one_address():
