@@ -2,8 +2,7 @@
 
 A call is written before it is made, with the most it may cost, again when attempts were not answered, which
 may have been billed, and at its end. A call without an end, since its process was killed, keeps the most it
-may cost. So the cap holds, but for the attempts that the API's own library repeats. The file is also the
-cache of the replies that may be used again.
+may cost. So the cap holds. The file is also the cache of the replies that may be used again.
 """
 
 from __future__ import annotations
@@ -43,6 +42,8 @@ _LOOK_S = 15.0
 _PROBE_MARGIN_S = 60.0
 # A call that has failed so often, while others were answered between its failures, is itself at fault.
 _MAX_OUTAGES = 3
+_MOST_FILES = 1 << 16
+_SILENT_S = 60  # After which the system asks a worker's machine if it is still there.
 _SUMS = (
     *("calls", "open", "without_answer", "attempts", "prompt_tokens", "cached_tokens", "response_tokens"),
     *("seconds", "cost_usd", "unanswered_cost_usd"),
@@ -214,16 +215,28 @@ class Calls:
         with self._lock:
             return self._turn(call)
 
-    def failed(self, call: int, reason: str, attempts: int, most: float = 0.0) -> Turn:
+    def reserve(self, call: int, most: float) -> None:
+        """Enters that a call may cost so much, before an attempt that follows some without an answer.
+
+        Raises:
+          BudgetError: it could exceed the cap.
+        """
+        with self._lock:
+            one = self._open[call]
+            open_ = sum(other.most for other in self._open.values()) - one.most
+            if one.limits.cap_usd and self._spent + open_ + most > one.limits.cap_usd:
+                raise self._over_budget(most, one.limits.cap_usd)
+            self._write(self._begun[call] | {"most": most})
+            one.most = most
+
+    def failed(self, call: int, reason: str, attempts: int) -> Turn:
         """Says that no attempt of a call was answered; all calls wait until its model answers one again.
 
         Args:
           attempts: number of attempts so far.
-          most: US dollars that they and the next one may cost.
 
         Raises:
           NoAnswerError: the run does not wait for it, or has waited too long.
-          BudgetError: the next attempt could exceed the cap.
         """
         with self._lock:
             one, now = self._open[call], self._clock()
@@ -244,12 +257,6 @@ class Calls:
                     _report(f"{reason}; all calls wait until it answers, {hours}")
                 one.ready = now + self._take(one.model, one.limits, 1, one.tokens)
                 one.taken += 1
-            if most > one.most:
-                open_ = sum(other.most for other in self._open.values()) - one.most
-                if one.limits.cap_usd and self._spent + open_ + most > one.limits.cap_usd:
-                    raise self._over_budget(most, one.limits.cap_usd)
-                one.most = most
-                self._write(self._begun[call] | {"most": most})
             return self._turn(call)
 
     def end(self, call: int, end: CallEnd) -> tuple[float, float]:
@@ -467,9 +474,9 @@ def serve(calls: Calls, host: str = "127.0.0.1", **others: object) -> Iterator[C
     manager, key, over = type("_Server", (BaseManager,), {}), secrets.token_bytes(32), threading.Event()
     for name, served in {"calls": calls, **others}.items():
         manager.register(name, lambda served=served: served)
-    # Each worker has some connections.
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # Each worker has some connections. Children inherit the limit, and some close every number below it.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, _MOST_FILES)), hard))
     server: Any = manager((host, 0), key).get_server()
     for name in ("calls", *others):
         # Held: the last worker that ends would take an object from one that just begins.
@@ -481,6 +488,10 @@ def serve(calls: Calls, host: str = "127.0.0.1", **others: object) -> Iterator[C
         while not over.is_set():
             try:
                 link = server.listener.accept()
+                # The end of a machine that loses its power is noticed by this alone.
+                with socket.socket(fileno=os.dup(link.fileno())) as held:
+                    held.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                    held.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_S)
             except OSError:  # Descriptors may be free again later.
                 over.wait(0.1)
                 continue

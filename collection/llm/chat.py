@@ -10,7 +10,7 @@ import httpx2
 import openai
 from openai.types.chat import ChatCompletion
 
-from collection.llm.calls import Calls
+from collection.llm.calls import BudgetError, Calls
 from collection.llm.config import ModelConfig
 from collection.llm.http import (
     HttpClient,
@@ -72,7 +72,9 @@ class ChatModel(Model):
             return self._handle_status(error)
         except openai.APIConnectionError as error:
             cause = error.__cause__
-            if isinstance(cause, httpx2.TransportError) and not isinstance(cause, httpx2.UnsupportedProtocol):
+            if isinstance(cause, BudgetError):
+                raise cause from None
+            if isinstance(cause, httpx2.RequestError) and not isinstance(cause, httpx2.UnsupportedProtocol):
                 raise TransientError(f"{self._url}: {type(cause).__name__}: {cause}") from error
             raise self._invalid(cause or error) from error
         except httpx2.InvalidURL as error:

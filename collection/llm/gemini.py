@@ -75,7 +75,7 @@ class GeminiModel(Model):
             response = self._client.models.generate_content(
                 model=self._config.model, contents=contents, config=config
             )
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             raise TransientError(f"{self._endpoint}: {type(error).__name__}: {error}") from error
         except errors.APIError as error:
             return self._handle_status(error)

@@ -22,9 +22,7 @@ class HttpClient(httpx2.Client):
     """
 
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        attempts.made += 1
-        # Until it is answered, it may be billed.
-        attempts.lost += 1
+        attempts.begin()
         try:
             response = super().send(request, **options)
         except (httpx2.ReadError, httpx2.RemoteProtocolError) as error:

@@ -9,10 +9,10 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from collection.llm.calls import CallEnd, Calls, NoAnswerError, Purpose
+from collection.llm.calls import BudgetError, CallEnd, Calls, NoAnswerError, Purpose
 from collection.llm.config import ModelConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, SampledTokens
@@ -100,9 +100,19 @@ class _Attempts(threading.local):
 
     Attributes:
       lost: number of those that were sent and not answered in full, or not yet: they may be billed.
+      reserve: enters so many attempts without an answer under the cap, or raises BudgetError.
     """
 
     made = lost = 0
+    reserve: Callable[[int], None] = staticmethod(lambda lost: None)
+
+    def begin(self) -> None:
+        """Counts an attempt that is about to be made."""
+        if self.lost:
+            self.reserve(self.lost + 1)
+        self.made += 1
+        # Until it is answered, it may be billed.
+        self.lost += 1
 
 
 attempts = _Attempts()
@@ -142,6 +152,7 @@ class Model(abc.ABC):
         while not (turn := calls.begin(*entry)).call:
             time.sleep(turn.wait_s)
         attempts.made = attempts.lost = 0
+        attempts.reserve = lambda lost: calls.reserve(turn.call, most * lost)
         try:
             while True:
                 while turn.wait_s:
@@ -152,11 +163,10 @@ class Model(abc.ABC):
                     reply = self._answer(request, 1 if turn.outage else self._config.calls)
                     break
                 except TransientError as error:
-                    reason, next_most = " ".join(str(error).split()), most * (attempts.lost + 1)
-                    turn = calls.failed(turn.call, reason, attempts.made, next_most)
+                    turn = calls.failed(turn.call, " ".join(str(error).split()), attempts.made)
         except BaseException as error:
             outcome = " ".join(f"{type(error).__name__}: {error}".split())
-            refused = isinstance(error, UserError) and not isinstance(error, NoAnswerError)
+            refused = isinstance(error, UserError) and not isinstance(error, NoAnswerError | BudgetError)
             lost = most * attempts.lost
             calls.end(turn.call, CallEnd(outcome, refused, attempts.made, unanswered_cost=lost))
             raise

@@ -64,8 +64,7 @@ class Script(Model):
 
     def _answer(self, request: ModelRequest, calls: int) -> ModelReply:
         self.requests.append(request)
-        attempts.made += 1
-        attempts.lost += 1
+        attempts.begin()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
             # Others say that the request was sent; these, that it was answered.

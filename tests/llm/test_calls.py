@@ -5,6 +5,7 @@ import itertools
 import json
 import multiprocessing
 import multiprocessing.pool
+import os
 import resource
 import socket
 import subprocess
@@ -96,9 +97,8 @@ def test_attempts_without_an_answer_count_under_the_cap(path, monkeypatch):
 
     class Silent(Script):
         def _answer(self, request, calls):
+            attempts.begin()
             spent.append(self._calls.spent())
-            attempts.made += 1
-            attempts.lost += 1  # It was sent.
             raise TransientError("no answer")
 
     with pytest.raises(BudgetError, match=r"cap of \$1\.0000"):
@@ -318,6 +318,20 @@ def test_calls_are_served_at_one_address():
         assert connect(address).outages() == {}
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", address.port))
+
+
+def test_links_to_workers_notice_a_machine_that_is_gone(monkeypatch):
+    kept = []
+
+    def watched(server, link, handle=managers.Server.handle_request):
+        with socket.socket(fileno=os.dup(link.fileno())) as one:
+            kept.append(one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+        handle(server, link)
+
+    monkeypatch.setattr(managers.Server, "handle_request", watched)
+    with serve(Calls()) as address:
+        connect(address).spent()
+    assert kept and all(kept)
 
 
 def test_many_threads_have_a_connection_each():

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from collection.llm.build import make_model
-from collection.llm.calls import CallEnd, Calls, Limits, NoAnswerError, connect, serve
+from collection.llm.calls import BudgetError, CallEnd, Calls, Limits, NoAnswerError, connect, serve
 from collection.llm.config import ModelConfig
 from collection.llm.model import ModelRequest
 from rmsweb_jax.errors import UserError
@@ -117,6 +117,33 @@ def test_a_server_that_is_silent_counts_as_down(monkeypatch):
 
         calls = Calls(clock=Schedule(monkeypatch, then))
         assert model(server.url, calls, timeout_s=0.2, attempts=1).complete(ask()).text == "yes"
+
+
+@pytest.mark.parametrize("kind", ["chat", "gemini"])
+def test_repeated_attempts_that_may_be_billed_stay_under_the_cap(kind, tmp_path, monkeypatch):
+    Schedule(monkeypatch)
+    monkeypatch.setenv("GEMINI_API_KEY", "key")
+    path, price = tmp_path / "calls.jsonl", (0.0, 0.0, 1e6)
+    config = ModelConfig(
+        kind=kind, model="m", timeout_s=0.5, calls=5, max_tokens=1, price=price, cap_usd=2.5, outage_hours=1.0
+    )
+    with ModelServer([Answer(silent=True)]) as server, Calls(path) as calls:
+        url = f"{server.url}/v1" if kind == "chat" else server.url
+        with pytest.raises(BudgetError, match="cap of"):
+            make_model(config.model_copy(update={"base_url": url}), calls).complete(ask())
+        # $1 an attempt.
+        assert len(server.calls) == 2 and calls.spent() == Calls(path).spent() == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("kind", ["chat", "gemini"])
+def test_an_answer_that_cannot_be_unpacked_is_no_answer(kind, monkeypatch):
+    Schedule(monkeypatch)
+    monkeypatch.setenv("GEMINI_API_KEY", "key")
+    config = ModelConfig(kind=kind, model="m", calls=2)
+    with ModelServer([Answer(body=b"no gzip", headers={"Content-Encoding": "gzip"})]) as server:
+        url = f"{server.url}/v1" if kind == "chat" else server.url
+        with pytest.raises(NoAnswerError, match="no answer after"):
+            make_model(config.model_copy(update={"base_url": url}), Calls()).complete(ask())
 
 
 @pytest.mark.parametrize(
