@@ -88,12 +88,12 @@ class DriverConnection(abc.ABC):
             if guard is not None and guard.watches:
                 # Before any page is opened.
                 guard.watch(self._process.devtools_url)
+        except (TimeoutError, TimeoutException, DocumentGoneError) as error:
+            self._process.end()
+            raise BrowserLostError("the browser does not answer after its start") from error
         except OSError as error:
             self._process.end()
             raise UserError(f"no DevTools connection to the browser: {error}") from error
-        except TimeoutException as error:
-            self._process.end()
-            raise BrowserLostError("the browser does not answer after its start") from error
         except BaseException:
             self._process.end()
             raise

@@ -64,6 +64,10 @@ class DevToolsConnection:
         threading.Thread(target=self._read, name="devtools", daemon=True).start()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._socket.sock is not None:
+                # To close it would leave the reading thread where it waits.
+                self._socket.sock.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError, websocket.WebSocketException):
             self._socket.shutdown()
 

@@ -55,7 +55,7 @@ class GuardConfig(Settings):
     proxy: bool = internal(True)
     upstream: tuple[str, ...] = ()
     upstream_auth_env: str = ""
-    max_upload_mb: float = internal(16.0, gt=0)
+    max_upload_mb: float = internal(64.0, gt=0)
     max_download_mb: float = internal(512.0, gt=0)
     connect_seconds: float = internal(10.0, gt=0)
     idle_seconds: float = internal(60.0, gt=0)

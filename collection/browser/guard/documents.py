@@ -137,9 +137,14 @@ class DocumentGate:
             await self._call("Fetch.fulfillRequest", requestId=paused["requestId"], **_EMPTY_PAGE)
             return
         url, frame, redirected = paused["request"]["url"], paused["frameId"], "redirectedRequestId" in paused
-        problem = await self._problem(url, frame, redirected)
-        if not problem and self._robots is not None and paused["request"]["method"] == "GET":
-            problem = await self._disallowed(self._robots, url, frame, redirected)
+        try:
+            problem = await self._problem(url, frame, redirected)
+            if not problem and self._robots is not None and paused["request"]["method"] == "GET":
+                problem = await self._disallowed(self._robots, url, frame, redirected)
+        except Exception:
+            # Its window would wait for an answer.
+            await self._call("Fetch.failRequest", requestId=paused["requestId"], errorReason="Failed")
+            raise
         if problem:
             await self._call("Fetch.failRequest", requestId=paused["requestId"], errorReason=problem)
         else:

@@ -24,6 +24,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from collection.browser.config import BrowserLostError
 from collection.browser.guard.config import MB, GuardConfig
 from collection.browser.guard.policy import (
     Address,
@@ -47,6 +48,8 @@ _LOOKUPS = 16  # Names that are waited for at a time.
 _LOOPBACK = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
 _HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[^\s/?#@\\\[\]:]+")
 _CHUNK = 1 << 16
+# A command to the browser's DevTools is sent in the thread, and a browser that has stopped may not take it.
+_CALL_S = 30.0
 _CLOCK_S = 0.01
 _TLS_HANDSHAKE = 0x16
 # Of RFC 1928.
@@ -109,19 +112,27 @@ class Egress:
 
     def close(self) -> None:
         if self.port:
-            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
             self.port = 0
+            ended = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+            ended.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
+            self._thread.join(_CALL_S)
+            if not self._thread.is_alive():
+                self._loop.close()
 
     def call(self, function: Callable[..., T], *args: object) -> T:
-        """Calls a function in the thread and returns its result; all state of the thread changes there."""
+        """Calls a function in the thread and returns its result; all state of the thread changes there.
+
+        Raises:
+          BrowserLostError: the thread waits for the browser.
+        """
 
         async def run() -> T:
             return function(*args)
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_CALL_S)
+        except TimeoutError as error:
+            raise BrowserLostError("the browser takes no commands") from error
 
     def post(self, function: Callable[..., object], *args: object) -> None:
         """Calls a function in the thread and does not wait; nothing happens once it has ended."""
@@ -238,9 +249,11 @@ class Egress:
                 # A mapped name leads to a server next to this machine, not one behind the proxy.
                 proxy = self._proxy if address is not None else None
                 dial = proxy.connect if proxy else functools.partial(asyncio.open_connection, limit=_CHUNK)
-                return _Link(targets, address, await dial(place, number))
+                # An address that does not answer leaves time for the others.
+                async with asyncio.timeout(self._config.connect_seconds / len(places)):
+                    return _Link(targets, address, await dial(place, number))
             except OSError as error:
-                reason = error.strerror or str(error)
+                reason = error.strerror or str(error) or "no answer"
         raise _UnreachableError(f"{host} cannot be reached: {reason}")
 
     async def _look_up(self, host: str, port: int) -> list[Address]:

@@ -147,6 +147,8 @@ class Robots:
                 response = self._http.request("GET", url, redirect=False, preload_content=False)
                 try:
                     body = response.read(_MAX_BYTES) if response.status < 300 else b""
+                except SSLError as error:
+                    raise _FailedError("its answer is broken") from error
                 finally:
                     response.close()
             except (NewConnectionError, ConnectTimeoutError, SSLError) as error:

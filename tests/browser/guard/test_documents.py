@@ -9,6 +9,7 @@ import pytest
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
 from collection.browser.config import BrowserConfig, BrowserLostError
+from collection.browser.devtools_connection import Answer, DevToolsConnection
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, PageError
@@ -187,6 +188,7 @@ def test_a_gate_that_is_lost_ends_the_browser(site):
         deadline = time.monotonic() + 600
         while guard.alive and time.monotonic() < deadline:
             time.sleep(0.02)
+        assert not guard.alive
         with contextlib.suppress(PageError, BrowserLostError):
             browser.goto("https://shop-a.com/")
         with pytest.raises(BrowserLostError, match="lost its connection"):
@@ -194,3 +196,26 @@ def test_a_gate_that_is_lost_ends_the_browser(site):
         with pytest.raises(BrowserLostError, match="lost its connection"):
             browser.take_incidents()
         assert site.asked == []
+
+
+def test_a_browser_that_does_not_answer_its_gate_is_lost(site, monkeypatch):
+    monkeypatch.setattr("collection.browser.guard.documents._ANSWER_S", 0.1)
+    silent = type("Silent", (DevToolsConnection,), {"send": lambda *_, **__: Answer()})
+    monkeypatch.setattr("collection.browser.guard.documents.DevToolsConnection", silent)
+    guard, start = open_browser(site, subresources="public")
+    with guard, pytest.raises(BrowserLostError, match="does not answer after its start"):
+        start()
+
+
+def test_an_error_of_the_gate_fails_the_document_alone(site, monkeypatch):
+    guard, start = open_browser(site, subresources="public")
+    with guard, start() as browser:
+        browser.goto("https://shop-a.com/way/link")
+        assert guard._gate is not None
+        judge = guard._gate._judge
+        monkeypatch.setattr(guard._gate, "_judge", lambda url: 1 / 0)
+        with pytest.raises(PageError, match="FAILED"):
+            browser.goto("https://shop-a.com/")
+        monkeypatch.setattr(guard._gate, "_judge", judge)
+        browser.goto("https://shop-a.com/way/form")
+        assert browser.tabs()[0].title == "Way"

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from collection.browser.config import BrowserLostError
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from rmsweb_jax.errors import UserError
@@ -202,6 +203,20 @@ def test_a_kept_connection_is_limited_from_its_last_request(app):
             assert guard.incidents() == ()
 
 
+def test_a_kept_connection_may_send_much_in_many_requests(app):
+    with answering(app) as port:
+        config = GuardConfig(allowed=(HOST,))
+        with Guard(config, {HOST: f"127.0.0.1:{port}"}) as guard, connect(guard, HOST, 80) as (_, kept):
+            kept.sendall(SOCKET)
+            assert kept.recv(1000).startswith(b"HTTP/1.1 101")
+            for _ in range(20):
+                kept.sendall(bytes(1_000_000))
+                left = 1_000_000
+                while left:
+                    left -= len(kept.recv(1 << 20)) or pytest.fail("it was cut off")
+            assert guard.incidents() == ()
+
+
 def test_an_answer_that_breaks_off_does_so_for_the_browser(guard):
     status, back, orderly = get(guard, HOST, "/reset")
     assert (status, orderly) == (GRANTED, False) and back in (b"", b"HTTP/1.0 200 OK\r\n\r\nhalf")
@@ -372,6 +387,33 @@ def test_a_name_is_resolved_once_and_its_next_address_is_tried(names, app):
     with answering(app) as port, Guard(GuardConfig(private=(f"http://name.test:{port}",))) as guard:
         assert get(guard, "name.test", port=port)[:2] == (GRANTED, page(b"/"))
         assert names.asked == ["name.test"]
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_next(names, app):
+    names.addresses = ["127.0.0.2", "127.0.0.1"]
+    with answering(app) as port, contextlib.ExitStack() as stack:
+        # Connections wait at the first: its queue has no more room.
+        dead = stack.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
+        for _ in range(4):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(dead.getsockname())
+        config = GuardConfig(private=(f"http://name.test:{port}",), connect_seconds=4.0)
+        guard = stack.enter_context(Guard(config))
+        assert get(guard, "name.test", port=port)[:2] == (GRANTED, page(b"/"))
+
+
+def test_a_thread_that_waits_for_the_browser_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("collection.browser.guard.egress._CALL_S", 0.2)
+    held = threading.Event()
+    with Guard(LIMITS) as guard:
+        assert guard._egress is not None
+        guard._egress.post(held.wait)  # As a command that the browser does not take.
+        with pytest.raises(BrowserLostError, match="takes no commands"):
+            guard.admit([HOST])
+        guard.close()
+        held.set()
+        guard._egress._thread.join()
 
 
 def test_names_that_are_not_listed_or_local_are_not_looked_up(names):

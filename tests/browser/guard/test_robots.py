@@ -7,6 +7,7 @@ import socket
 import threading
 
 import pytest
+from urllib3.exceptions import SSLError
 
 from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
@@ -186,6 +187,14 @@ def test_many_sites_at_once_leave_room_for_the_look_ups_of_their_names(site, mon
 
         found = asyncio.run_coroutine_threadsafe(ask(), egress._loop).result()
         assert all("disallows" in problem for problem in found)
+
+
+def test_tls_that_breaks_in_the_file_disallows(site, monkeypatch):
+    def broken(*_):
+        raise SSLError("decryption failed or bad record mac")
+
+    monkeypatch.setattr("urllib3.HTTPResponse.read", broken)
+    assert "its answer is broken" in problem_at(site.address, "http://paths.test/")
 
 
 def test_no_answer_in_time_disallows(site, monkeypatch):
