@@ -125,7 +125,7 @@ def test_runs_have_their_cost_and_what_they_were_made_from(client):
     text = client.get("/").text
     assert "$1.25" in text and "runs/mine/audit" in re.sub(r"<th scope.*?</th>", "", text)
     live = client.get(link("/live", data="runs/collect")).text
-    assert re.search(r">gemini</th><td>step</td>\s*<td class=\"n\">1</td>", live)
+    assert re.search(r">gemini</th><td>reply</td>\s*<td class=\"n\">1</td>", live)
 
 
 def test_judges_are_shown_where_they_or_a_reader_differ(client):
