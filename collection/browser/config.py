@@ -30,6 +30,13 @@ class TabGoneError(PageError):
         super().__init__("The tab has closed; look again")
 
 
+class PageCrashedError(PageError):
+    """The process of the current page has crashed; an empty tab has taken its place."""
+
+    def __init__(self) -> None:
+        super().__init__("The page has crashed; it was closed")
+
+
 def first_line(error: BaseException) -> str:
     """Returns the reason of a WebDriver error, without stack and session details."""
     lines = (getattr(error, "msg", None) or str(error) or type(error).__name__).strip().splitlines()

@@ -25,7 +25,14 @@ from selenium.common.exceptions import (
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
 
-from collection.browser.config import BrowserConfig, BrowserLostError, PageError, TabGoneError, first_line
+from collection.browser.config import (
+    BrowserConfig,
+    BrowserLostError,
+    PageCrashedError,
+    PageError,
+    TabGoneError,
+    first_line,
+)
 from collection.browser.devtools import DevTools, Dialog, Frame
 from collection.browser.devtools_connection import DocumentGoneError, Fields
 from collection.browser.driver import DriverProcess
@@ -137,7 +144,8 @@ class DriverConnection(abc.ABC):
 
         Raises:
           TabGoneError: the tab has closed.
-          PageError: the page keeps opening dialogs, or its process has crashed.
+          PageCrashedError: the process of the page has crashed.
+          PageError: the page keeps opening dialogs, or does not respond.
           NoSuchFrameException: the document or its frame has gone.
           BrowserLostError: the browser or its driver is gone.
         """
@@ -169,7 +177,7 @@ class DriverConnection(abc.ABC):
             except WebDriverException as error:
                 if "tab crashed" in (error.msg or "").lower():
                     self._recover(self._replace_tab, error)
-                    raise PageError("The page has crashed; it was closed") from error
+                    raise PageCrashedError from error
                 if any(sign in (error.msg or "").lower() for sign in _LOST):
                     raise BrowserLostError(first_line(error)) from error
                 raise

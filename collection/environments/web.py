@@ -11,7 +11,7 @@ from selenium.common.exceptions import WebDriverException
 
 from collection.browser.action_types import ActionContext, ActionError
 from collection.browser.actions import execute_list
-from collection.browser.config import TabGoneError
+from collection.browser.config import PageCrashedError, TabGoneError
 from collection.browser.files import FileError, FileFolder
 from collection.browser.guard.documents import Move
 from collection.browser.session import Browser, BrowserLostError, PageError, first_line
@@ -111,8 +111,8 @@ class WebEnvironment:
         try:
             try:
                 moves, failure = self._start(website)
-            except TabGoneError:
-                # A page of the last episode may have closed only now, and this tab with it.
+            except (TabGoneError, PageCrashedError):
+                # A page of the last episode may have closed or crashed only now, and this tab with it.
                 moves, failure = self._start(website)
         except (PageError, WebDriverException) as error:
             raise self._unreachable(website, first_line(error)) from error

@@ -221,22 +221,30 @@ def test_unsupported_actions_are_not_offered(play):
     assert "search_engine(" in policy.system and "execute_js" in policy.actions
 
 
-@pytest.mark.parametrize("closes", [1, 2])
-def test_a_tab_that_closes_as_the_start_page_opens(live_browser, tmp_path, monkeypatch, closes):
-    """A page of the last episode closes late; one that closes each time is the site's own doing."""
+def _close(browser):
+    browser.cdp("Target.closeTarget", targetId=browser.current_handle)
+
+
+def _crash(browser):
+    browser.cdp("Page.crash")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("end, says", [(_close, "The tab has closed"), (_crash, "The page has crashed")])
+def test_a_tab_that_ends_as_the_start_page_opens(live_browser, tmp_path, monkeypatch, end, says, times):
+    """A page of the last episode ends late; one that ends each time is the site's own doing."""
     environment = WebEnvironment(live_browser, ImageStore(tmp_path / "run"), tmp_path / "files")
     task = Task(task_id="shop/1", website="http://shop.test/start", objective="Weigh the lamp.")
-    goto, left = live_browser.goto, [None] * closes
+    goto, left = live_browser.goto, [end] * times
 
-    def close_and_go(url):
+    def end_and_go(url):
         if left:
-            left.pop()
-            live_browser.cdp("Target.closeTarget", targetId=live_browser.current_handle)
+            left.pop()(live_browser)
         goto(url)
 
-    monkeypatch.setattr(live_browser, "goto", close_and_go)
-    if closes == 2:
-        with pytest.raises(SiteUnreachableError, match="The tab has closed"):
+    monkeypatch.setattr(live_browser, "goto", end_and_go)
+    if times == 2:
+        with pytest.raises(SiteUnreachableError, match=says):
             environment.reset(task)
         return
     environment.reset(task)
