@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,6 @@ from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import ChildProcess
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task
 from rmsweb_jax.records.sealing import REPORT
 from rmsweb_jax.rl.episodes import Begun
@@ -37,7 +38,7 @@ from rmsweb_jax.storage import AnyPath, local_path
 
 # A policy, and the one after it while the first is unloaded.
 _SLOTS = 2
-_POLL_S = 0.5
+_POLL_S = 0.05
 
 
 class TaskOrder:
@@ -92,39 +93,46 @@ def _live_tasks(settings: OnlineSettings) -> list[Task]:
 
 
 class FleetPlay:
-    """Episodes that a child process plays; an `rl.episodes.Playing`.
+    """Episodes that a fleet's process plays; an `rl.episodes.Playing`.
 
     Args:
       folder: their data set.
-      child: None: it is complete.
+      fleet: None: it is complete.
     """
 
-    def __init__(self, folder: Path, child: ChildProcess | None):
-        self._folder, self._child = folder, child
+    def __init__(self, folder: Path, fleet: ChildProcess | None):
+        self._folder, self._fleet = folder, fleet
 
     def wait(self) -> Path:
-        if self._child is None:
+        if self._fleet is None:
             return self._folder
-        with StopRequest() as stop, self._child:
-            while (code := self._child.wait(_POLL_S)) is None:
+        with StopRequest() as stop:
+            # Written last.
+            while not (self._folder / REPORT).exists():
+                if (code := self._fleet.wait(_POLL_S)) is not None:
+                    raise self._failure(code)
                 if stop.requested:
-                    self._child.stop()
+                    self._fleet.stop()
                     raise StoppedError("episodes that ended are kept", stop.cause)
-        if code == StoppedError.exit_code:
-            raise StoppedError("episodes that ended are kept")
-        if code:
-            failure = self._child.failure()
-            failure.exit_code = max(code, UserError.exit_code)
-            raise failure
         return self._folder
 
+    def _failure(self, code: int) -> UserError:
+        assert self._fleet is not None
+        if code == StoppedError.exit_code:
+            return StoppedError("episodes that ended are kept")
+        failure = self._fleet.failure()
+        failure.exit_code = max(code, UserError.exit_code)
+        return failure
+
     def stop(self) -> None:
-        if self._child is not None:
-            self._child.stop()
+        if self._fleet is not None:
+            self._fleet.stop()
 
 
 class FleetEpisodes:
     """Plays episodes by a fleet in a child process; an `rl.episodes.EpisodeSource`.
+
+    The fleet starts with the first episodes, and its browsers stay from one call to the next.
 
     Args:
       play: with the actor's address and the fields of its requests.
@@ -135,7 +143,13 @@ class FleetEpisodes:
 
     def __init__(self, tasks: TaskOrder, play: EpisodeSettings, folder: Path, replays: int):
         self._tasks, self._folder, self._replays = tasks, folder, replays
-        self._settings = to_config_dict(play).to_dict()
+        self._settings = json.dumps(to_config_dict(play).to_dict())
+        self._fleet: ChildProcess | None = None
+
+    def close(self) -> None:
+        """Ends the fleet."""
+        if self._fleet is not None:
+            self._fleet.stop()
 
     def task_ids(self, first: int, count: int) -> list[str]:
         return [task.task_id for task in self._tasks[range(first, first + count)]]
@@ -154,18 +168,21 @@ class FleetEpisodes:
             return FleetPlay(folder, None)
         request = PlayRequest(
             workdir=str(folder),
-            settings=self._settings,
             policy=policy,
             tasks=tuple(self._tasks[range(first, first + count)]),
             samples=samples,
             replays=self._replays,
         )
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "request" / "play.json"
-        path.parent.mkdir(exist_ok=True)
-        write_atomic(path, request.model_dump_json().encode())
-        command = [sys.executable, "-m", self.module, str(path)]
-        return FleetPlay(folder, ChildProcess("episodes", command, folder / "log.txt"))
+        folder.mkdir(parents=True, exist_ok=True)  # That it was begun is known from now on.
+        if self._fleet is None or self._fleet.poll() is not None:
+            command = [sys.executable, "-m", self.module, self._settings]
+            log = self._folder / "log.txt"
+            self._fleet = ChildProcess("episodes", command, log, stdin=subprocess.PIPE)
+        # Without a reader it has ended, and `FleetPlay.wait` says why.
+        with contextlib.suppress(BrokenPipeError):
+            self._fleet.stdin.write(request.model_dump_json().encode() + b"\n")
+            self._fleet.stdin.flush()
+        return FleetPlay(folder, self._fleet)
 
 
 def _check_own_server() -> None:
@@ -234,5 +251,6 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
         )
         play = settings.play.episodes(actor)
         episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays)
+        stack.callback(episodes.close)
         config = settings.model_copy(update={"rollout_engine": "endpoint", "endpoint": endpoint})
         return train(config, workdir, episodes)

@@ -21,7 +21,7 @@ from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 S = TypeVar("S", bound=Settings)
 # A workdir with only these files has no results yet: settings, logs, counts, and what an evaluation asks.
 _NO_RESULTS = (
-    *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.jsonl", "versions.json", "workers.json"),
+    *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.jsonl", "versions.json"),
     *("benchmark.json", "notes.jsonl", "begun.json"),
 )
 # Folders that this process has opened.

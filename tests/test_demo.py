@@ -99,7 +99,7 @@ def written(root: Path) -> tuple[int, list[str]]:
     """Changes with all that a run writes, but for rewritten progress files that say the same."""
     # Not `glob`, which fails on a folder that the run removes meanwhile.
     files = [Path(folder) / name for folder, _, names in os.walk(root) for name in names]
-    logs = [path.stat().st_size for path in files if path.name == "log.txt" or path.parent.name == "journal"]
+    logs = [path.stat().st_size for path in files if path.name in ("log.txt", "episodes.jsonl")]
     return sum(logs), [path.read_text() for path in sorted(files) if path.name == "progress.json"]
 
 

@@ -19,13 +19,13 @@ from pydantic import ValidationError
 
 from collection.llm.actor import FENCE
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import AGAIN, iter_shard, read_manifest
+from rmsweb_jax.records.dataset import AGAIN, read_manifest
+from rmsweb_jax.records.episodes import REFLECTIONS
 from rmsweb_jax.records.lean import LeanTask
 from rmsweb_jax.records.schema import Observation, Reflection, SftSample, Task
 from rmsweb_jax.records.sealing import read_side_file
 from rmsweb_jax.storage import AnyPath
 
-REFLECTIONS = "reflections.jsonl"
 # Words in a row that are a quotation. Runs of five also occur by chance: if guidance lists the goals of the
 # round before, 23 of 131 samples of a demo run have one, as "type truman into search text"; none has six.
 QUOTE_WORDS = 6
@@ -66,10 +66,6 @@ def guidance_for(task: TaskGuidance, attempt: int) -> str:
 
 def _read_reflections(folder: AnyPath) -> Iterator[Reflection]:
     path, manifest = folder / REFLECTIONS, read_manifest(folder)
-    if manifest.growing:
-        entries = (entry for shard in manifest.reflections for entry in iter_shard(folder, shard))
-        yield from map(Reflection.model_validate_json, entries)
-        return
     stored = next((file for file in manifest.files if file.file == REFLECTIONS), None)
     if stored is None and not manifest.provenance.get("reflections"):
         return

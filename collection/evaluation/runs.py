@@ -28,11 +28,11 @@ from collection.evaluation.dates.moving import LEAD_DAYS
 from collection.evaluation.dates.overrides import read_overrides
 from collection.evaluation.results import RESULTS, Results, gather_results, missing_runs, score, to_json
 from collection.evaluation.task_results import NEVER_DONE
-from collection.fleet.build import FleetConfig, fleet_config
+from collection.fleet.config import EpisodeSettings, resolved
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job
 from collection.fleet.run import run_tasks
-from collection.judges.build import judge_model
+from collection.judges.build import JudgeConfig, judge_config, judge_model
 from collection.judges.fates import KEPT_OUT, fate
 from collection.llm.build import make_model
 from collection.llm.calls import CALLS, Calls
@@ -84,7 +84,8 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
     if settings.refresh is not None:
         benchmark, refreshed = _refresh(benchmark, settings, settings.refresh, workdir)
     # Before the first episode, so that errors in these do not appear only after the last one.
-    setup = fleet_config(settings, benchmark.notes)
+    settings = resolved(settings)
+    judge = judge_config(settings.judge, settings.actor, benchmark.notes)
     live = [website_url(task) for task in benchmark.tasks if task.environment == "web"]
     check_state(settings.browser.storage_state, live)
     contamination = contamination_report(benchmark, _paths(settings.training))
@@ -96,7 +97,7 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
             flush=True,
         )
     about = begin(benchmark, workdir)
-    evaluated = play_benchmark(benchmark, settings.runs, setup, workdir, settings.replays)
+    evaluated = play_benchmark(benchmark, settings.runs, settings, judge, workdir, settings.replays)
     scores = score(evaluated.results)
     if scores["missing"] == evaluated.results.has_result.size:
         causes = Counter[str]()
@@ -171,7 +172,12 @@ def begin(benchmark: Benchmark, workdir: Path) -> dict[str, Any]:
 
 
 def play_benchmark(
-    benchmark: Benchmark, runs: int, config: FleetConfig, workdir: Path, replays: int = 0
+    benchmark: Benchmark,
+    runs: int,
+    settings: EpisodeSettings,
+    judge: JudgeConfig | None,
+    workdir: Path,
+    replays: int = 0,
 ) -> Evaluated:
     """Plays all tasks exactly `runs` times each; episodes that an earlier run finished are not played again.
 
@@ -184,10 +190,9 @@ def play_benchmark(
       UserError: no browser, no server, a model folder that cannot be served, ...
     """
     jobs = [Job(task, attempts=runs, replays=replays) for task in benchmark.tasks]
-    with serve_actor(
-        config.settings.actor, workdir / "server", config.settings.fleet.engine == "ray"
-    ) as actor:
-        played = run_tasks(jobs, workdir, config.with_actor(actor), "evaluate")
+    with serve_actor(settings.actor, workdir / "server", settings.fleet.engine == "ray") as actor:
+        settings = settings.model_copy(update={"actor": actor})
+        played = run_tasks(jobs, workdir, settings, judge, "evaluate")
     label, model = actor.label, next(played.trajectories()).model
     results = gather_results(
         label, model, runs, played.trajectories(), benchmark=benchmark.name, levels=benchmark.levels

@@ -14,19 +14,19 @@ from ml_collections import ConfigDict
 
 from collection.environments.apps.suite import prepared, tasks_of
 from collection.environments.miniwob import make_task
-from collection.fleet.build import fleet_config
-from collection.fleet.config import CollectSettings
+from collection.fleet.config import CollectSettings, resolved
 from collection.fleet.live import check_live
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job, reflection_report, yield_report
 from collection.fleet.run import RunResult, run_tasks
 from collection.fleet.scheduler import REFUSED
-from collection.fleet.set_aside import SET_ASIDE, read_set_aside
+from collection.judges.build import judge_config
 from collection.judges.config import JudgeSettings
 from collection.llm.calls import CALLS, Calls
 from collection.tasks.files import read_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
+from rmsweb_jax.records.episodes import EPISODES
 from rmsweb_jax.records.schema import Task, Trajectory
 from rmsweb_jax.records.sealing import REPORT, finish_stage
 from rmsweb_jax.records.versions import pinned_for_run
@@ -61,21 +61,13 @@ def collect(
     if not isinstance(path, Path):
         raise UserError(f"config.fleet.retry_set_aside: {path} is in a bucket; {_ELSEWHERE}")
     with open_workdir(path, to_config_dict(settings), safe_keys(CollectSettings)):
-        _reopen(path)
+        report = path / REPORT
+        # A finished run goes on with the tasks that it has set aside.
+        if report.exists() and json.loads(report.read_bytes()).get("set_aside"):
+            if not (path / EPISODES).exists():
+                raise UserError(f"config.fleet.retry_set_aside: {path} has no {EPISODES}; {_ELSEWHERE}")
+            report.unlink()
         return run_stage(_collect, settings, path)
-
-
-def _reopen(workdir: Path) -> None:
-    """Lets a finished run go on with the tasks that it has set aside.
-
-    Raises:
-      UserError: it has finished in a bucket, and its journals are gone.
-    """
-    report = workdir / REPORT
-    if read_set_aside(workdir):
-        report.unlink(missing_ok=True)
-    elif report.exists() and json.loads(report.read_bytes()).get("set_aside"):
-        raise UserError(f"config.fleet.retry_set_aside: {workdir} has no {SET_ASIDE}; {_ELSEWHERE}")
 
 
 def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
@@ -84,14 +76,16 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
     if not live:
         # All other environments have a reward of their own.
         settings = settings.model_copy(update={"judge": JudgeSettings()})
-    setup = fleet_config(settings)
+    settings = resolved(settings)
+    judge = judge_config(settings.judge, settings.actor, {})
     check_live(live, settings.guard, settings.browser.storage_state)
-    if live and setup.judge is None:
+    if live and judge is None:
         print("config.judge.kind=none: no episode on live pages will count as a success", file=sys.stderr)
     rounds, reflective = settings.rounds, settings.reflection
     jobs = [Job(task, rounds, settings.stop_after, reflective) for task in tasks]
-    with serve_actor(setup.settings.actor, workdir / "server", setup.settings.fleet.engine == "ray") as actor:
-        played = run_tasks(jobs, workdir, setup.with_actor(actor), "collect")
+    with serve_actor(settings.actor, workdir / "server", settings.fleet.engine == "ray") as actor:
+        settings = settings.model_copy(update={"actor": actor})
+        played = run_tasks(jobs, workdir, settings, judge, "collect")
     _check_played(played)
     report = {
         "stage": "collect",
@@ -101,7 +95,7 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
         "model": next(played.trajectories()).model,
         "reflection": reflective,
         **yield_report(played.trajectories(), rounds),
-        "set_aside": dict(Counter(task.site for task in read_set_aside(workdir).values()).most_common()),
+        "set_aside": dict(played.set_aside.most_common()),
         **reflection_report(played.reflections),
         "model_calls": _model_calls(workdir / CALLS),
     }

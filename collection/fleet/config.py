@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -60,12 +60,10 @@ class FleetSettings(SiteLimits, RecyclePolicy):
         `scheduling_strategy`, `runtime_env`. Keys and secrets do not belong there: they come from the
         environment of this process.
       workers: number of processes, each with a browser (RMSWeb: 16).
-      judgements: number of episodes that are judged at a time, in a process apart from the browsers.
+      judgements: number of episodes that are judged or reflected on at a time.
       retries: number of restarts of a round whose worker died.
       crashes: times an episode is started again after its browser or its guard was lost.
       drain_seconds: time that running episodes get after Ctrl-C, SIGTERM or SIGUSR1.
-      publish_s: while the run goes on, new episodes are added to its data set each time this many seconds are
-        over; 0 publishes when it ends or is stopped.
       retry_set_aside: play the tasks again that this run has set aside, also after it has finished.
     """
 
@@ -76,7 +74,6 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     retries: int = internal(2)
     crashes: int = internal(2)
     drain_seconds: float = 30.0
-    publish_s: float = internal(60.0)
     retry_set_aside: bool = False
 
 
@@ -112,6 +109,9 @@ class EpisodeSettings(Settings):
     mistakes: float = internal(0.0)
 
 
+E = TypeVar("E", bound=EpisodeSettings)
+
+
 class CollectSettings(EpisodeSettings):
     """Settings of `experiments.collect`, with the paper's values (RMSWeb, section 3.1).
 
@@ -136,3 +136,13 @@ class CollectSettings(EpisodeSettings):
     stop_after: int = 2
     reflection: bool = True
     mistakes: float = internal(0.45, ge=0, le=1)
+
+
+def resolved(settings: E) -> E:
+    """Returns the settings of a fleet with its actor resolved.
+
+    Raises:
+      UserError: settings contradict each other.
+    """
+    actor = settings.actor.model_copy(update={"mistakes": settings.mistakes}).resolve()
+    return settings.model_copy(update={"actor": actor})

@@ -1,8 +1,10 @@
-"""Plays the episodes of an online run's iteration, in a process apart from the one that trains.
+"""Plays the episodes of an online run, in a process apart from the one that trains.
 
-    python -m collection.fleet.play REQUEST.json
+    python -m collection.fleet.play SETTINGS
 
-The training process holds the accelerators, and must not be forked for workers.
+SETTINGS are those of `EpisodeSettings`, as JSON. Each line of standard input is a `PlayRequest`, whose
+`report.json` says that it has been played. The browsers stay from one to the next. The training process holds
+the accelerators, and must not be forked for workers.
 """
 
 from __future__ import annotations
@@ -10,12 +12,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
-from collection.fleet.build import fleet_config
-from collection.fleet.config import EpisodeSettings
+from collection.fleet.config import EpisodeSettings, resolved
 from collection.fleet.rounds import Job
-from collection.fleet.run import run_tasks
+from collection.fleet.run import Fleet
+from collection.judges.build import judge_config
 from collection.judges.fates import KEPT_OUT, fate
 from rmsweb_jax.errors import user_errors
 from rmsweb_jax.records.schema import Record, Task
@@ -28,40 +29,48 @@ class PlayRequest(Record):
 
     Attributes:
       workdir: becomes the data set.
-      settings: those of `EpisodeSettings`, as plain values.
       policy: name of the adapters that act.
       samples: episodes of each task.
       replays: number of times that an episode is played again that site, network or machine ended.
     """
 
     workdir: str
-    settings: dict[str, Any]
     policy: str
     tasks: tuple[Task, ...]
     samples: int
     replays: int
 
 
-def play(request: PlayRequest) -> None:
+def play(request: PlayRequest, fleet: Fleet, settings: EpisodeSettings) -> None:
     """Plays all episodes, and those that were lost again; called again, it goes on.
 
+    Args:
+      settings: those of the fleet.
+
     Raises:
-      UserError, StoppedError: as `run_tasks`.
+      UserError, StoppedError: as `Fleet.run`.
     """
     workdir = Path(request.workdir)
-    config = fleet_config(from_config(EpisodeSettings, request.settings))
-    config = config.with_actor(config.settings.actor.model_copy(update={"adapters": request.policy}))
+    actor = settings.actor.model_copy(update={"adapters": request.policy})
+    judge = judge_config(settings.judge, actor, {})
     jobs = [Job(task, request.samples, replays=request.replays) for task in request.tasks]
-    lost = 0
+    lost, seconds = 0, 0.0
     for _ in range(request.replays + 1):
-        played = run_tasks(jobs, workdir, config, "play")
-        lost = sum(fate(one) in KEPT_OUT for one in played.trajectories())
+        played = fleet.run(jobs, workdir, "play", judge, actor)
+        lost, seconds = sum(fate(one) in KEPT_OUT for one in played.trajectories()), played.seconds
         if not lost:
             break
-    report = {"stage": "play", "policy": request.policy, "seconds": round(played.seconds, 1), "lost": lost}
+    report = {"stage": "play", "policy": request.policy, "seconds": round(seconds, 1), "lost": lost}
     finish_stage(workdir, json.dumps(report, indent=1).encode())
 
 
-if __name__ == "__main__":
+def main() -> None:
     with user_errors():
-        play(PlayRequest.model_validate_json(Path(sys.argv[1]).read_bytes()))
+        settings = resolved(from_config(EpisodeSettings, json.loads(sys.argv[1])))
+        with Fleet(settings) as fleet:
+            for line in sys.stdin:
+                play(PlayRequest.model_validate_json(line), fleet, settings)
+
+
+if __name__ == "__main__":
+    main()

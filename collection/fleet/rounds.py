@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from collection.fleet.scheduler import REFUSED
@@ -53,68 +53,21 @@ class Reflected(Record):
     usage: CallUsage = CallUsage()
 
 
-@dataclasses.dataclass
-class TaskHistory:
-    """Records of a task that are on disk, by attempt."""
+def guidance_of(job: Job, rounds: Mapping[int, Round], reflections: Mapping[int, Reflected]) -> str | Round:
+    """Returns the guidance of a task's next round (the paper's rho), or the round to reflect on before it.
 
-    trajectories: dict[int, Trajectory] = dataclasses.field(default_factory=dict)
-    reflections: dict[int, Reflected] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(cls, records: Iterable[Trajectory | Reflected]) -> TaskHistory:
-        history = cls()
-        for record in records:
-            if isinstance(record, Trajectory):
-                history.trajectories[record.attempt] = record
-            else:
-                history.reflections[record.reflection.attempt] = record
-        return history
-
-    @property
-    def successes(self) -> list[bool]:
-        """Success of attempts 1, 2, ... up to the first that is missing."""
-        outcomes = []
-        while (trajectory := self.trajectories.get(len(outcomes) + 1)) is not None:
-            outcomes.append(trajectory.success)
-        return outcomes
-
-
-Play = Callable[[Task, int, str], Trajectory]
-Reflect = Callable[[Trajectory, str], Reflected]
-Append = Callable[[Trajectory | Reflected], None]
-
-
-def run_round(job: Job, history: TaskHistory, play: Play, reflect: Reflect, append: Append) -> None:
-    """Plays the first round of `job` that `history` lacks (RMSWeb, section 3.1).
+    A refused round teaches the agent nothing about the task, so the guidance stays as it was.
 
     Args:
-      history: the new records are added to it.
-      play: (task, attempt, guidance) -> one episode.
-      reflect: (trajectory, its guidance) -> guidance for the next round.
-      append: makes a record durable; called before anything builds on it, so that a run that is killed
-        never repeats a call it has paid for, nor reflects on an episode that is lost.
+      rounds, reflections: of the task, by attempt.
     """
-    last = len(history.successes)
-    guidance = _guidance(history, last, reflect, append) if job.reflective else ""
-    trajectory = play(job.task, last + 1, guidance)
-    append(trajectory)
-    history.trajectories[last + 1] = trajectory
-
-
-def _guidance(history: TaskHistory, attempt: int, reflect: Reflect, append: Append) -> str:
-    """Returns guidance after round `attempt` (the paper's rho); reflects if no reflection is on disk."""
-    if attempt == 0:
-        return ""
-    if history.trajectories[attempt].outcome in REFUSED:
-        # A refusal teaches the agent nothing about the task.
-        return _guidance(history, attempt - 1, reflect, append)
-    # Missing for a new round, and for an earlier one if a kill came between the round and its reflection.
-    if attempt not in history.reflections:
-        before = _guidance(history, attempt - 1, reflect, append)
-        reflected = reflect(history.trajectories[attempt], before)
-        append(reflected)
-        history.reflections[attempt] = reflected
-    return history.reflections[attempt].reflection.guidance
+    guidance = ""
+    for attempt, played in sorted(rounds.items()):
+        if job.reflective and played.outcome not in REFUSED:
+            if attempt not in reflections:
+                return played
+            guidance = reflections[attempt].reflection.guidance
+    return guidance
 
 
 _OUTCOMES = {
@@ -183,6 +136,8 @@ class Round:
     Attributes:
       tokens: of acting and judging, of prompts and responses.
       cost: of the same calls, in US dollars.
+      disallowed: robots.txt disallows the start page.
+      place: of its record in the journal.
     """
 
     trajectory_id: str
@@ -197,9 +152,12 @@ class Round:
     seconds: float
     tokens: int
     cost: float
+    detail: str = ""
+    disallowed: bool = False
+    place: int = -1
 
     @classmethod
-    def of(cls, trajectory: Trajectory) -> Round:
+    def of(cls, trajectory: Trajectory, place: int = -1) -> Round:
         task, calls = trajectory.task, list(_calls(trajectory))
         return cls(
             trajectory_id=trajectory.trajectory_id,
@@ -214,6 +172,9 @@ class Round:
             seconds=trajectory.seconds,
             tokens=sum(call.tokens for call in calls),
             cost=sum(call.cost for call in calls),
+            detail=trajectory.detail,
+            disallowed=any(one.kind == "robots_refused" for one in trajectory.incidents),
+            place=place,
         )
 
 

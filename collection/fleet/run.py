@@ -1,42 +1,44 @@
-"""Parent process of a fleet: schedules rounds, counts results, replaces dead workers, shuts down."""
+"""The parent of a fleet: it schedules rounds, lets them be judged and reflected on, and writes the run."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import math
+import functools
 import shutil
 import sys
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
+from typing import Any
 
 from collection.agent.loop import crashed_trajectory
-from collection.fleet.activity import WORKERS, Activity, WorkerReports
-from collection.fleet.build import FleetConfig
-from collection.fleet.journals import (
-    FOLDER,
-    JournalEntry,
-    JournalIndex,
-    append_record,
-    new_journal,
-    read_entry,
-)
-from collection.fleet.judging import JudgeDied, JudgeMessage, JudgeProcess
-from collection.fleet.publishing import Publisher
-from collection.fleet.rounds import Job, Reflected
+from collection.browser.guard.redaction import Redactor
+from collection.fleet.browser_pool import read_secrets
+from collection.fleet.config import EpisodeSettings
+from collection.fleet.journal import RunJournal
+from collection.fleet.pool import NotPlacedError, Pool, Threads, WorkerDiedError, make_pool
+from collection.fleet.rounds import Job, Reflected, Round, guidance_of, reflect
 from collection.fleet.scheduler import REFUSED, Scheduler
-from collection.fleet.set_aside import SET_ASIDE, Refusals, SetAside, read_set_aside, write_set_aside
-from collection.fleet.status import ProgressDisplay, RunClock, Status
-from collection.fleet.worker import FILES, RoundRequest, RunFailure, check_models
-from collection.fleet.worker_pool import LocalWorkerPool, Message, NotPlaced, WorkerDied, WorkerPool
-from collection.llm.calls import CALLS, Calls, own_address, serve
+from collection.fleet.status import LIVE, LiveView, ProgressDisplay, RunClock, Status
+from collection.fleet.worker import FILES, Episode, PlayedEpisode, RunFailure, run_failure
+from collection.judges.base import Judge, with_verdict
+from collection.judges.build import JudgeConfig, make_judge
+from collection.llm.actor import ActorModel
+from collection.llm.build import check_model, make_actor
+from collection.llm.calls import CALLS, Calls, CallsAddress, own_address, serve
+from collection.llm.config import ActorConfig
 from collection.tasks.websites import site_of
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.progress import Rate
 from rmsweb_jax.records.dataset import read_dataset
-from rmsweb_jax.records.journal import Journal
+from rmsweb_jax.records.episodes import write_episodes
+from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.staging import publish_episodes
 from rmsweb_jax.signals import StopRequest
 
 # Number of successive tasks given up, or with an error of this program, that stops the run: the cause is then
@@ -53,11 +55,13 @@ class RunResult:
     Attributes:
       folder: the data set.
       reflections: sorted by task and attempt.
+      set_aside: number of tasks by site that are left because their site refuses the run.
       seconds: wall-clock time of this run and of the runs that it resumed, up to their last save.
     """
 
     folder: Path
     reflections: list[Reflected]
+    set_aside: Counter[str]
     seconds: float
 
     def trajectories(self) -> Iterator[Trajectory]:
@@ -65,423 +69,375 @@ class RunResult:
         return read_dataset(self.folder, Trajectory)
 
 
-def run_tasks(jobs: Sequence[Job], workdir: Path, config: FleetConfig, stage: str) -> RunResult:
-    """Plays all rounds of all jobs and writes the data set `workdir` (kind `trajectories`).
+def run_tasks(
+    jobs: Sequence[Job], workdir: Path, settings: EpisodeSettings, judge: JudgeConfig | None, stage: str
+) -> RunResult:
+    """Plays jobs by a fleet of their own; see `Fleet.run`."""
+    with Fleet(settings) as fleet:
+        return fleet.run(jobs, workdir, stage, judge)
 
-    Episodes on live pages are judged while others are played. Rounds that site, network or machine ended are
-    played again when the run is resumed, if their job has `replays`.
 
-    While it runs, the data set grows: readers see new episodes every `publish_s` seconds. In the end
-    trajectories are sorted by id, so their order does not depend on the number of workers. Reflections, if
-    any, are written to `reflections.jsonl`, and tasks that are left because their site refuses the run to
-    `set_aside.jsonl`. Calling it again resumes.
+class Fleet(contextlib.AbstractContextManager["Fleet"]):
+    """Workers with browsers, which live as long as this object: runs come one after another.
+
+    Workers start when they first have something to do.
 
     Args:
-      stage: name shown with the progress.
+      settings: with the actor resolved; a policy's `base_url` is set.
 
     Raises:
-      UserError: an error that the user can fix: a model that does not answer, before any worker starts; or
-        from any worker (no browser, ...).
-      StoppedError: a signal came; running episodes have ended or had their `drain_seconds`.
+      UserError: as `make_pool`.
     """
-    if config.settings.actor.kind == "scripted" and any(job.task.environment == "app" for job in jobs):
-        raise UserError(
-            "config.actor.kind is 'scripted', also where 'auto' finds no key: the scripted teacher knows "
-            "MiniWoB++ alone; name a model, or a policy, for applications"
-        )
-    workdir.mkdir(parents=True, exist_ok=True)
-    clock = RunClock(workdir / "elapsed.json")
-    index = JournalIndex(workdir, judged=config.judge is not None)
-    replayed = sum(index.reopen(job.task.task_id, job.replays) for job in jobs)
-    # Ray's workers may be on other machines.
-    host = own_address() if config.settings.fleet.engine == "ray" else "127.0.0.1"
-    reports = WorkerReports()
-    with Calls(workdir / CALLS) as calls, serve(calls, host, reports=reports) as address:
-        config = dataclasses.replace(config, calls=address)
-        if not all(job.is_over(index.successes(job.task.task_id)) for job in jobs):
-            check_models(config, calls)
-        if config.settings.fleet.retry_set_aside:
-            (workdir / SET_ASIDE).unlink(missing_ok=True)
-        publisher = Publisher(jobs, workdir, config.settings.actor, index, anew=replayed > 0)
-        return _play(jobs, workdir, config, stage, index, publisher, clock, calls, reports)
 
+    def __init__(self, settings: EpisodeSettings):
+        self._settings, self._pool = settings, make_pool(settings)
+        self._idle = set(range(1, settings.fleet.workers + 1))
 
-def _play(
-    jobs: Sequence[Job],
-    workdir: Path,
-    config: FleetConfig,
-    stage: str,
-    index: JournalIndex,
-    publisher: Publisher,
-    clock: RunClock,
-    calls: Calls,
-    reports: WorkerReports,
-) -> RunResult:
-    """Plays what `index` lacks, and publishes; see `run_tasks`."""
-    pool = make_pool(workdir, config)
-    with StopRequest() as stop:
-        fleet = Fleet(jobs, workdir, config, index, pool, stop, calls)
-        display = ProgressDisplay(workdir, stage, fleet.status())
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the workers, idle ones in order and busy ones by force; their browsers end with them."""
+        self._pool.close(self._idle)
+
+    def run(
+        self,
+        jobs: Sequence[Job],
+        workdir: Path,
+        stage: str,
+        judge: JudgeConfig | None = None,
+        actor: ActorConfig | None = None,
+    ) -> RunResult:
+        """Plays all rounds of all jobs and writes the data set `workdir` (kind `trajectories`).
+
+        Episodes on live pages are judged while others are played. Rounds that site, network or machine ended
+        are played again when the run is resumed, if their job has `replays`.
+
+        While it runs, its episodes are in `episodes.jsonl`. In the end trajectories are sorted by id, so
+        their order does not depend on the number of workers. Reflections, if any, are written to
+        `reflections.jsonl`. Calling it again resumes.
+
+        Args:
+          stage: name shown with the progress.
+          judge: decides if an episode on live pages is a success; without a judge none is.
+          actor: the one of this run, if it is not that of the settings.
+
+        Raises:
+          UserError: an error that the user can fix: a model that does not answer, before any worker starts;
+            or from any worker (no browser, ...).
+          StoppedError: a signal came; running episodes have ended or had their `drain_seconds`.
+        """
+        settings = self._settings if actor is None else self._settings.model_copy(update={"actor": actor})
+        if settings.actor.kind == "scripted" and any(job.task.environment == "app" for job in jobs):
+            raise UserError(
+                "config.actor.kind is 'scripted', also where 'auto' finds no key: the scripted teacher knows "
+                "MiniWoB++ alone; name a model, or a policy, for applications"
+            )
+        workdir.mkdir(parents=True, exist_ok=True)
+        clock = RunClock(workdir / "elapsed.json")
+        # Ray's workers may be on other machines.
+        host = "127.0.0.1" if self._pool.shares_disk else own_address()
+        with (
+            contextlib.closing(RunJournal(workdir)) as journal,
+            Calls(workdir / CALLS) as calls,
+            serve(calls, host) as address,
+        ):
+            for job in jobs:
+                journal.reopen(job)
+            if not all(job.is_over(journal.successes(job.task.task_id)) for job in jobs):
+                check_models(settings, judge, calls)
+            with StopRequest() as stop:
+                run = Run(
+                    jobs, workdir, settings, judge, journal, self._pool, self._idle, stop, calls, address
+                )
+                self._play(run, workdir, stage, clock)
+                tasks = {job.task.task_id for job in jobs}
+                about = {"actor": settings.actor.label, "kind": settings.actor.kind, "tasks": len(tasks)}
+                write_episodes(journal.path, workdir, about, tasks)
+            reflections = [
+                reflected
+                for task in sorted(tasks & journal.reflections.keys())
+                for _, reflected in sorted(journal.reflections[task].items())
+            ]
+            return RunResult(workdir, reflections, run.status().set_aside, clock.seconds)
+
+    def _play(self, run: Run, workdir: Path, stage: str, clock: RunClock) -> None:
+        """Plays a run and shows how far it is; leaves no worker busy and no file of one that is."""
+        display = ProgressDisplay(workdir, stage, run.status())
 
         def show(status: Status) -> None:
             display.show(status)
             clock.tick()
-            reports.write(workdir, fleet.activities(reports), calls)
 
         try:
-            with publisher.publishing(config.settings.fleet.publish_s):
-                try:
-                    fleet.run(show)
-                    display.finish(fleet.status())
-                finally:
-                    display.close()
-                    fleet.close()
-                    shutil.rmtree(workdir / FILES, ignore_errors=True)
-                    (workdir / WORKERS).unlink(missing_ok=True)
-                    clock.save()
+            run.play(show)
+            display.finish(run.status())
         except (StoppedError, UserError, KeyboardInterrupt):
             # Later stages can use what there is; the same command goes on.
-            publisher.try_to_publish()
+            publish_episodes(workdir)
             raise
-        reflections = publisher.finish()
-    return RunResult(workdir, reflections, clock.seconds)
+        finally:
+            display.close()
+            run.close()
+            for folder in (FILES, LIVE):
+                shutil.rmtree(workdir / folder, ignore_errors=True)
+            clock.save()
 
 
-def make_pool(workdir: Path, config: FleetConfig) -> WorkerPool:
-    """Makes the pool that `fleet.engine` names.
-
-    Raises:
-      UserError: it is not installed.
-    """
-    if config.settings.fleet.engine == "local":
-        return LocalWorkerPool(workdir, config)
-    # Ray is an extra, and takes seconds to import.
-    from collection.fleet.ray_pool import RayWorkerPool
-
-    return RayWorkerPool(workdir, config)
+def check_models(settings: EpisodeSettings, judge: JudgeConfig | None, calls: Calls) -> None:
+    """Calls the models of actor and judge once; raises as `check_model`. A policy's server has answered."""
+    actor, model = settings.actor, judge.model if judge else None
+    if actor.kind in ("gemini", "chat"):
+        check_model(actor, calls)
+    if model and model != actor.model_copy(update={"temperature": model.temperature}):
+        check_model(model, calls)
 
 
-class Fleet:
+Wait = Callable[[Collection[Future[Any]], float], Collection[Future[Any]]]
+
+
+def _wait(futures: Collection[Future[Any]], seconds: float) -> Collection[Future[Any]]:
+    if not futures:
+        time.sleep(seconds)
+    return wait(futures, seconds, FIRST_COMPLETED).done
+
+
+class Run:
     """Plays jobs on a pool of workers until all are over.
 
     Args:
-      index: of the records on disk; kept up to date.
+      journal: what was played before; kept up to date.
+      idle: slots of the pool that play nothing; kept up to date.
       stop: when it is requested, nothing more starts.
-      calls: those of the workers.
+      calls, address: of the run's models.
       now: a monotonic clock, in seconds.
+      wait: returns the futures that are done, after at most so many seconds.
     """
 
     def __init__(
         self,
         jobs: Sequence[Job],
         workdir: Path,
-        config: FleetConfig,
-        index: JournalIndex,
-        pool: WorkerPool,
+        settings: EpisodeSettings,
+        judge: JudgeConfig | None,
+        journal: RunJournal,
+        pool: Pool[Any],
+        idle: set[int],
         stop: StopRequest,
         calls: Calls,
+        address: CallsAddress,
         now: Callable[[], float] = time.monotonic,
+        wait: Wait = _wait,
     ):
-        self._workdir, self._config, self._pool, self._index = workdir, config, pool, index
-        self._stop, self._calls, self._now = stop, calls, now
+        self._workdir, self._settings, self._judge_config = workdir, settings, judge
+        self._journal, self._pool, self._idle, self._stop = journal, pool, idle, stop
+        self._calls, self._address, self._now, self._wait = calls, address, now, wait
         self._jobs = {job.task.task_id: job for job in jobs}
-        self._scheduler: Scheduler[str] = Scheduler(config.settings.fleet)
-        self._journals: dict[int, str] = {}  # Worker -> its journal.
-        self._unused: list[str] = []  # Journals of workers that have never run.
-        self._playing: dict[int, str] = {}  # Busy worker -> task id.
-        self._deaths: Counter[str] = Counter()  # Task id -> workers that died playing it.
-        self._lost: Counter[str] = Counter()  # The same, in its current round.
-        self._refusals = Refusals(now())
-        self._set_aside = read_set_aside(workdir)
+        self._scheduler: Scheduler[str] = Scheduler(settings.fleet, now())
+        self._threads = Threads(settings.fleet.judgements)
+        # What is being played, judged or reflected on, with what is done with the result.
+        self._pending: dict[Future[Any], Callable[[Future[Any]], None]] = {}
+        self._playing: dict[int, str] = {}  # Busy slot -> task id.
+        self._judged: set[tuple[str, int]] = set()  # Task and attempt of the episodes that are being judged.
+        self._held: set[str] = set()  # Tasks whose next round waits for a verdict or a reflection.
+        self._deaths, self._lost = (
+            Counter[str](),
+            Counter[str](),
+        )  # By task: workers, in all and in its round.
+        self._last_refusal: dict[str, str] = {}  # By site and by task.
+        self._disallowed: dict[str, str] = {}  # Tasks whose start page robots.txt disallows, and its words.
         self._given_up: set[str] = set()  # Tasks, since the last round that was played.
         self._error: UserError | None = None
         self._drain_until: float | None = None
-        self._counts = Status(tasks=len(self._jobs), workers=config.settings.fleet.workers)
-        self._steps, self._rate = 0, Rate(0, now())
-        self._judge = JudgeProcess(workdir, config, config.settings.fleet.judgements, pool.wake)
-        self._held: set[str] = set()  # Tasks whose next round waits for a verdict.
-        for task_id, job in self._jobs.items():
-            for entry in index.of(task_id):
-                self._count(entry)
-                if self._is_unjudged(entry):
-                    self._judge.submit(entry)
-            if job.needs_verdicts and any(map(index.awaits_verdict, index.rounds(task_id))):
-                self._held.add(task_id)
-            elif job.is_over(index.successes(task_id)):
-                self._counts.tasks_done += 1
-            elif task_id in self._set_aside:
-                self._counts.set_aside[self._set_aside[task_id].site] += 1
-            else:
-                self._scheduler.add(task_id, _site(job))
+        self._counts = Status(tasks=len(self._jobs), workers=settings.fleet.workers)
+        self._steps, self._started, self._closed = 0, False, False
+        if not settings.fleet.retry_set_aside:
+            for played in journal.order:
+                if played.task_id in self._jobs:
+                    self._count_refusals(played)
+        for task_id in self._jobs:
+            for reflected in journal.reflections[task_id].values():
+                self._count(reflected)
+            for played in journal.rounds[task_id].values():
+                self._count(played)
+                self._let_judge(played)
+            self._go_on(task_id, first=False)
         # Steps of earlier runs must not count for the speed of this one.
-        self._steps, self._rate = 0, Rate(0, now())
+        self._steps, self._rate, self._started = 0, Rate(0, now()), True
 
-    def run(self, show: Callable[[Status], None] = lambda status: None) -> None:
+    def play(self, show: Callable[[Status], Any] = lambda status: None) -> None:
         """Plays until every job is over.
 
         Raises:
-          UserError, StoppedError: as `run_tasks`.
+          UserError, StoppedError: as `Fleet.run`.
         """
-        while self._scheduler.waiting or self._scheduler.running or self._judge.waiting:
+        while self._scheduler.waiting or self._pending:
             if not self._is_stopping():
                 self._start_rounds()
-            for worker, message in self._pool.wait(self._wait_seconds()):
-                self._handle(worker, message)
-            for judged in self._judge.receive():
-                self._handle_verdict(judged)
+            for done in self._wait(list(self._pending), self._wait_seconds()):
+                self._pending.pop(done)(done)
             show(self.status())
+        if self._error is not None:
+            raise self._error
 
     def close(self) -> None:
-        """Ends the workers, idle ones in order and busy ones by force; their browsers end with them."""
-        self._judge.close()
-        self._pool.close(frozenset(self._journals.keys() - self._playing.keys()))
+        """Ends the workers that still play; episodes that wait for a verdict are judged in the next run."""
+        self._closed = True
+        for future in self._pending:
+            future.cancel()
+        for slot in self._playing:
+            self._pool.replace(slot)
+        self._idle.update(self._playing)
+        self._threads.close()
 
     def status(self) -> Status:
         now = self._now()
         self._rate.update(self._steps, now)
         self._counts.steps_per_second = self._rate.per_second()
-        self._counts.busy, self._counts.judging = len(self._playing), self._judge.waiting
+        self._counts.busy, self._counts.judging = len(self._playing), len(self._judged)
         self._counts.closed_sites = self._scheduler.closed(now)
         self._counts.outages = self._calls.outages()
         return self._counts
 
-    def activities(self, reports: WorkerReports) -> Iterator[Activity]:
-        """Yields what each worker does now."""
-        outages = self._calls.outages()
-        for worker, journal in self._journals.items():
-            name, task_id = Path(journal).stem, self._playing.get(worker)
-            if task_id is None:
-                yield Activity(name)
-                continue
-            # It starts, until a report says more.
-            attempt = len(self._index.successes(task_id)) + 1
-            assigned = Activity(name, task_id, self._jobs[task_id].task.site, attempt, waiting_for="browser")
-            yield reports.activity(assigned, outages)
+    # --- What a task needs next ---
 
-    def _is_stopping(self) -> bool:
-        """True if nothing more must start; raises the reason once nothing runs or draining is over."""
-        if not self._stop.requested and self._error is None:
-            return False
-        now = self._now()
-        if self._drain_until is None:
-            seconds = self._config.settings.fleet.drain_seconds
-            self._drain_until = now + seconds
-            print(f"stopping: {len(self._playing)} episodes may end in {seconds:.0f} s", file=sys.stderr)
-        if not (self._playing or self._judge.waiting) or now >= self._drain_until:
-            raise self._error or StoppedError("every finished episode is kept", self._stop.cause)
-        return True
+    def _go_on(self, task_id: str, first: bool = True) -> None:
+        """Schedules the next round of a task once its verdicts and reflections are there, or ends the task.
 
-    def _wait_seconds(self) -> float:
-        """Returns the seconds until there is something to do even if no worker reports."""
-        now, times = self._now(), [self._now() + _STATUS_INTERVAL_S]
-        if self._drain_until is not None:
-            times.append(self._drain_until)
-        elif (
-            len(self._playing) < self._config.settings.fleet.workers
-            and (wake := self._scheduler.wake_at()) is not None
+        Args:
+          first: before the other tasks of its site.
+        """
+        job, rounds = self._jobs[task_id], self._journal.rounds[task_id]
+        self._held.discard(task_id)
+        if job.needs_verdicts and any((task_id, attempt) in self._judged for attempt in rounds):
+            self._held.add(task_id)
+        elif job.is_over(self._journal.successes(task_id)):
+            self._counts.tasks_done += 1
+        elif reason := self._refusal(task_id):
+            self._set_aside([task_id], reason)
+        elif self._drain_until is None and isinstance(
+            due := guidance_of(job, rounds, self._journal.reflections[task_id]), Round
         ):
-            times.append(wake)
-        return max(0.0, min(times) - now)
+            self._held.add(task_id)
+            self._submit(self._reflected, self._reflect, due)
+        else:
+            self._scheduler.add(task_id, _site(job), first)
+
+    def _refusal(self, task_id: str) -> str:
+        """Returns why a task is not played to its end; "" if it is."""
+        site, limit = _site(self._jobs[task_id]), self._settings.fleet.max_refusals
+        what = self._scheduler.refuses(task_id, site)
+        if task_id in self._disallowed or not what:
+            return self._disallowed.get(task_id, "")
+        name = site if what == "site" else task_id
+        return f"{name} was refused {limit} times in a row, the last was {self._last_refusal[name]}"
+
+    def _set_aside(self, tasks: Sequence[str], reason: str) -> None:
+        site = _site(self._jobs[tasks[0]])
+        self._counts.set_aside[site] += len(tasks)
+        if self._started:
+            print(f"set aside, {len(tasks)} of {site}: {reason}", file=sys.stderr)
+
+    def _count_refusals(self, played: Round) -> None:
+        task_id, site = played.task_id, _site(self._jobs[played.task_id])
+        if played.disallowed:  # The site was not asked for its page.
+            self._disallowed[task_id] = f"{task_id}: {played.detail}"
+            return
+        self._scheduler.count(task_id, site, played.outcome, self._now())
+        if played.outcome in REFUSED:
+            words = ": ".join(filter(None, (played.outcome, played.detail)))
+            self._last_refusal[site] = self._last_refusal[task_id] = words
+
+    # --- Playing ---
 
     def _start_rounds(self) -> None:
-        """Assigns rounds until all workers are busy or no job may start; starts workers only when needed."""
-        while len(self._playing) < self._config.settings.fleet.workers:
+        """Assigns rounds until all workers are busy or no job may start."""
+        while self._idle:
             task_id = self._scheduler.next(self._now())
             if task_id is None:
                 return
-            idle = self._journals.keys() - self._playing.keys()
-            worker = min(idle) if idle else self._start_worker()
-            self._playing[worker] = task_id
-            request = RoundRequest(self._jobs[task_id], self._index.of(task_id), self._lost[task_id])
-            self._pool.submit(worker, request)
+            rounds, reflections = self._journal.rounds[task_id], self._journal.reflections[task_id]
+            guidance = guidance_of(self._jobs[task_id], rounds, reflections)
+            assert isinstance(guidance, str)
+            episode = Episode(
+                task=self._jobs[task_id].task,
+                attempt=len(self._journal.successes(task_id)) + 1,
+                guidance=guidance,
+                lost=self._lost[task_id],
+                workdir=self._workdir,
+                actor=self._settings.actor,
+                calls=self._address,
+            )
+            slot = min(self._idle)
+            future = self._pool.submit(slot, episode)
+            self._idle.remove(slot)
+            self._playing[slot] = task_id
+            self._pending[future] = functools.partial(self._played, slot)
+            if not self._pool.shares_disk:
+                live = LiveView(self._workdir, slot, episode.task, episode.attempt)
+                live.show(waiting_for="browser")
 
-    def _start_worker(self) -> int:
-        journal = self._unused.pop() if self._unused else new_journal(self._workdir)
-        worker = self._pool.start(journal)
-        self._journals[worker] = journal
-        return worker
-
-    def _handle(self, worker: int, message: Message) -> None:
-        if isinstance(message, WorkerDied):
-            self._handle_death(worker, message.reason)
+    def _played(self, slot: int, future: Future[PlayedEpisode | RunFailure]) -> None:
+        task_id = self._playing.pop(slot)
+        self._idle.add(slot)
+        (self._workdir / LIVE / f"{slot}.json").unlink(missing_ok=True)
+        site = _site(self._jobs[task_id])
+        try:
+            played = future.result()
+        except WorkerDiedError as error:
+            self._pool.replace(slot)
+            self._handle_death(task_id, str(error))
             return
-        task_id = self._playing.pop(worker)
-        if isinstance(message, NotPlaced):
-            self._pool.kill(worker)
-            self._unused.append(self._journals.pop(worker))
+        except NotPlacedError:
+            self._pool.replace(slot)
             self._scheduler.ended(task_id, self._now())
-            self._scheduler.add(task_id, _site(self._jobs[task_id]), first=True)
+            self._scheduler.add(task_id, site, first=True)
             return
-        if isinstance(message, RunFailure):
+        if isinstance(played, RunFailure):
             self._scheduler.ended(task_id, self._now())
-            self._scheduler.add(task_id, _site(self._jobs[task_id]))
-            self._fail(message)
+            self._scheduler.add(task_id, site)
+            self._fail(played)
             return
-        self._add(message.entries)
-        self._continue_job(task_id, message.entries)
-        if message.error:
-            self._count_given_up(task_id, message.error)
+        self._lost.pop(task_id, None)
+        added = self._journal.append(played.record, played.summary)
+        assert isinstance(added, Round)
+        self._count(added)
+        # A site that was not asked for its page needs no pause.
+        self._scheduler.ended(task_id, self._now(), None if added.disallowed else added.outcome)
+        self._count_refusals(added)
+        self._let_judge(added)
+        # First in its queue, so that tasks finish early instead of all at the end; but a site that refuses
+        # one is tried with others.
+        self._go_on(task_id, first=added.outcome not in REFUSED or not site)
+        if self._scheduler.refuses(task_id, site) == "site" and (others := self._scheduler.remove(site)):
+            self._set_aside(others, self._refusal(others[0]))
+        if played.error:
+            self._count_given_up(task_id, played.error)
         else:
             self._given_up.clear()
 
-    def _fail(self, message: RunFailure) -> None:
-        error = UserError(message.reason)
-        error.exit_code = message.exit_code
-        # Every other episode would meet the same error, so do not wait for running ones.
-        if message.exit_code == UserError.exit_code:
-            raise error
-        # The budget is spent, but nothing is broken: running episodes may finish if they need no more of it.
-        self._error = self._error or error
-
-    def _handle_verdict(self, message: JudgeMessage) -> None:
-        if isinstance(message, RunFailure):
-            self._fail(message)
-        elif isinstance(message, JudgeDied):
-            judged = self._index.scan(self._judge.journal)
-            for entry in judged:
-                self._add_verdict(entry)
-            self._judge.restart(judged=bool(judged))
-        else:
-            self._index.add(message)
-            self._add_verdict(message)
-
-    def _add_verdict(self, judged: JournalEntry) -> None:
-        """Counts a verdict, and lets a task go on that has waited for it."""
-        self._count(self._judge.done(judged), -1)
-        self._count(judged)
-        if judged.task_id in self._held:
-            self._held.remove(judged.task_id)
-            self._plan(judged.task_id)
-
-    def _plan(self, task_id: str, first: bool = True) -> None:
-        """Schedules the next round of a task, or counts the task as done."""
-        job = self._jobs[task_id]
-        if job.is_over(self._index.successes(task_id)):
-            self._counts.tasks_done += 1
-        elif task_id not in self._set_aside:
-            self._scheduler.add(task_id, _site(job), first)
-
-    def _is_unjudged(self, entry: JournalEntry) -> bool:
-        """True for an episode that a judge is to see: for the first time, or again where no verdict came."""
-        if entry.round is None or self._config.judge is None:
-            return False
-        again = entry.round.fate == "unjudged" and self._jobs[entry.task_id].replays > 0
-        return entry.round.awaits_verdict or again
-
-    def _add(self, entries: Sequence[JournalEntry]) -> None:
-        for entry in entries:
-            if self._index.add(entry):
-                self._count(entry)
-                if self._is_unjudged(entry):
-                    self._judge.submit(entry)
-
-    def _count(self, entry: JournalEntry, times: int = 1) -> None:
-        counts = self._counts
-        counts.tokens += times * entry.tokens
-        counts.cost += times * entry.cost
-        if entry.round is not None:
-            counts.rounds += times
-            counts.successes += times * entry.round.success
-            counts.outcomes[entry.round.outcome] += times
-            self._steps += times * entry.round.steps
-
-    def _continue_job(self, task_id: str, entries: Sequence[JournalEntry]) -> None:
-        """Schedules the next round of a task, counts the task as done, or sets it aside."""
-        self._lost.pop(task_id, None)
-        job = self._jobs[task_id]
-        site = _site(job)
-        played = next((entry for entry in entries if entry.round is not None), None)
-        outcome = played.round.outcome if played is not None and played.round is not None else None
-        refused = bool(site) and outcome in REFUSED  # Local pages do not refuse episodes.
-        disallowed = self._robots_refusal(played) if refused and played is not None else ""
-        if disallowed:
-            refused, outcome = False, None  # The site was not asked for its page, so it needs no pause.
-        self._scheduler.ended(task_id, self._now(), outcome)
-        if site and outcome is not None:
-            self._refusals.count(task_id, site, outcome, self._now())
-        if disallowed and not job.is_over(self._index.successes(task_id)):
-            self._set_aside_tasks([task_id], site, disallowed)
-        elif job.needs_verdicts and played is not None and self._index.awaits_verdict(played):
-            self._held.add(task_id)
-        else:
-            # First in its queue, so that tasks finish early instead of all at the end; but a site that
-            # refuses one is tried with others.
-            self._plan(task_id, first=not refused)
-        if refused and played is not None:
-            self._set_refused_aside(task_id, site, played)
-
-    def _set_refused_aside(self, task_id: str, site: str, last: JournalEntry) -> None:
-        """Sets a task or all tasks of its site aside if they are refused too often; `last` is an episode."""
-        limit = self._config.settings.fleet.max_refusals or math.inf
-        if self._refusals.of_site(site) >= limit:
-            what, tasks = site, self._scheduler.remove(site)
-        elif self._refusals.of_task(task_id) >= limit:
-            what, tasks = task_id, self._scheduler.remove(site, task_id)
-        else:
-            return
-        record = self._read_round(last)
-        last_refusal = ": ".join(filter(None, (record.outcome, record.detail)))
-        reason = f"{what} was refused {limit} times in a row, the last was {last_refusal}"
-        self._set_aside_tasks(tasks, site, reason)
-
-    def _robots_refusal(self, played: JournalEntry) -> str:
-        """Returns the reason if robots.txt disallows the start page of this episode's task; else empty."""
-        record = self._read_round(played)
-        disallowed = any(one.kind == "robots_refused" for one in record.incidents)
-        return f"{record.task.task_id}: {record.detail}" if disallowed else ""
-
-    def _read_round(self, entry: JournalEntry) -> Trajectory:
-        record = read_entry(self._workdir, entry)
-        assert isinstance(record, Trajectory)
-        return record
-
-    def _set_aside_tasks(self, tasks: Sequence[str], site: str, reason: str) -> None:
-        for task_id in tasks:
-            rounds = len(self._index.rounds(task_id))
-            self._set_aside[task_id] = SetAside(task_id=task_id, site=site, rounds=rounds, reason=reason)
-        self._counts.set_aside[site] += len(tasks)
-        write_set_aside(self._workdir, self._set_aside.values())
-        if tasks:
-            print(f"set aside, {len(tasks)} of {site}: {reason}", file=sys.stderr)
-
-    def _handle_death(self, worker: int, reason: str) -> None:
-        """Forgets a dead worker; schedules its round again, or gives the task up."""
-        self._pool.kill(worker)
-        task_id = self._playing.pop(worker, None)
-        # It may have finished the round and died before reporting it.
-        entries = self._index.scan(self._journals.pop(worker))
-        for entry in entries:
-            self._count(entry)
-            if self._is_unjudged(entry):
-                self._judge.submit(entry)
+    def _handle_death(self, task_id: str, reason: str) -> None:
+        """Schedules the round of a worker that is gone again, or gives the task up."""
         self._counts.deaths += 1
-        if task_id is None:
-            return
-        job = self._jobs[task_id]
-        if any(entry.round is not None for entry in entries):
-            self._continue_job(task_id, entries)
-            return
         # Without an outcome: a worker's death says nothing about the site.
         self._scheduler.ended(task_id, self._now())
         self._deaths[task_id] += 1
         self._lost[task_id] += 1
-        if self._deaths[task_id] <= self._config.settings.fleet.retries:
-            self._scheduler.add(task_id, _site(job))
+        if self._deaths[task_id] <= self._settings.fleet.retries:
+            self._scheduler.add(task_id, _site(self._jobs[task_id]))
         else:
-            self._give_up(job, f"its worker died {self._deaths[task_id]} times, last with {reason}")
+            reason = f"its worker died {self._deaths[task_id]} times, last with {reason}"
+            self._give_up(self._jobs[task_id], reason)
 
     def _give_up(self, job: Job, reason: str) -> None:
         """Records the rounds that are left as crashed, so that every task ends with all its rounds."""
-        task_id, actor, name = job.task.task_id, self._config.settings.actor, new_journal(self._workdir)
-        with Journal(self._workdir / FOLDER / name) as journal:
-            while not job.is_over(successes := self._index.successes(task_id)):
-                trajectory = crashed_trajectory(
-                    job.task, actor.label, actor.model or actor.kind, len(successes) + 1, reason
-                )
-                # The first try is no retry, and later rounds had no try at all.
-                retries = max(0, self._lost.pop(task_id, 0) - 1)
-                trajectory = trajectory.model_copy(update={"retries": retries})
-                self._add([append_record(trajectory, journal, name)])
+        task_id, actor = job.task.task_id, self._settings.actor
+        name = actor.model or actor.kind
+        while not job.is_over(successes := self._journal.successes(task_id)):
+            crashed = crashed_trajectory(job.task, actor.label, name, len(successes) + 1, reason)
+            # The first try is no retry, and later rounds had no try at all.
+            retries = max(0, self._lost.pop(task_id, 0) - 1)
+            self._count(self._journal.append_round(crashed.model_copy(update={"retries": retries})))
         self._counts.tasks_done += 1
         self._count_given_up(task_id, reason)
 
@@ -490,6 +446,126 @@ class Fleet:
         self._given_up.add(task_id)
         if len(self._given_up) >= _MAX_GIVEN_UP:
             raise UserError(f"{task_id}: {reason}, as for the tasks before it; see the log, then run again")
+
+    # --- Judging and reflecting, in threads ---
+
+    def _let_judge(self, played: Round) -> None:
+        """Lets an episode be judged: for the first time, or again if no verdict came."""
+        again = played.fate == "unjudged" and self._jobs[played.task_id].replays > 0
+        if self._judge_config is not None and (played.awaits_verdict or again):
+            self._judged.add((played.task_id, played.attempt))
+            self._submit(self._verdict, self._ask_judge, played)
+
+    def _submit(
+        self, handle: Callable[[Round, Future[Any]], None], ask: Callable[[Round], Any], played: Round
+    ) -> None:
+        """Asks a model about a round in a thread; what it answers is then handled."""
+        self._pending[self._threads.submit(self._asked, ask, played)] = functools.partial(handle, played)
+
+    def _asked(self, ask: Callable[[Round], Any], played: Round) -> Any:
+        try:
+            return ask(played)
+        except Exception as error:
+            try:
+                return run_failure(error, self._workdir)
+            except Exception:
+                # Without an answer the run must not go on, nor take this for one. It may have ended already.
+                if not self._closed:
+                    traceback.print_exc()
+                reason = f"{played.trajectory_id}: unexpected {type(error).__name__}; see the log"
+                return RunFailure(reason, UserError.exit_code)
+
+    def _ask_judge(self, played: Round) -> Trajectory:
+        return with_verdict(self._journal.read(played), self._judge, self._images, self._redactor.text)
+
+    def _verdict(self, played: Round, future: Future[Trajectory | RunFailure]) -> None:
+        """Counts a verdict, and lets a task go on that has waited for it."""
+        judged = future.result()
+        self._judged.remove((played.task_id, played.attempt))
+        if isinstance(judged, RunFailure):
+            self._fail(judged)
+            return
+        self._count(played, -1)
+        self._count(self._journal.append_round(judged))
+        if played.task_id in self._held:
+            self._go_on(played.task_id)
+
+    def _reflect(self, played: Round) -> Reflected:
+        reflections = self._journal.reflections[played.task_id]
+        before = [one for attempt, one in sorted(reflections.items()) if attempt < played.attempt]
+        guidance = before[-1].reflection.guidance if before else ""
+        return reflect(self._journal.read(played), guidance, self._actor)
+
+    def _reflected(self, played: Round, future: Future[Reflected | RunFailure]) -> None:
+        reflected = future.result()
+        if isinstance(reflected, RunFailure):
+            self._fail(reflected)
+            return
+        self._journal.append(reflected.model_dump_json().encode(), reflected)
+        self._count(reflected)
+        self._go_on(played.task_id)
+
+    @functools.cached_property
+    def _judge(self) -> Judge:
+        assert self._judge_config is not None
+        # A run whose verdict cannot be read is judged again when the run is resumed.
+        return make_judge(self._judge_config, self._calls, keep_rejected=False)
+
+    @functools.cached_property
+    def _actor(self) -> ActorModel:
+        return make_actor(self._settings.actor, self._calls)
+
+    @functools.cached_property
+    def _images(self) -> ImageStore:
+        return ImageStore(self._workdir)
+
+    @functools.cached_property
+    def _redactor(self) -> Redactor:
+        return Redactor(read_secrets(self._settings.secrets)[0], cards=True)
+
+    # --- Counting and stopping ---
+
+    def _count(self, record: Round | Reflected, times: int = 1) -> None:
+        counts = self._counts
+        usage = record.usage if isinstance(record, Reflected) else record
+        counts.tokens += times * usage.tokens
+        counts.cost += times * usage.cost
+        if isinstance(record, Round):
+            counts.rounds += times
+            counts.successes += times * record.success
+            counts.outcomes[record.outcome] += times
+            self._steps += times * record.steps
+
+    def _fail(self, failure: RunFailure) -> None:
+        error = UserError(failure.reason)
+        error.exit_code = failure.exit_code
+        # Every other episode would meet the same error, so do not wait for running ones.
+        if failure.exit_code == UserError.exit_code:
+            raise error
+        # The budget is spent, but nothing is broken: running episodes may finish if they need no more of it.
+        self._error = self._error or error
+
+    def _is_stopping(self) -> bool:
+        """True if nothing more must start; raises the reason once nothing runs or draining is over."""
+        if not self._stop.requested and self._error is None:
+            return False
+        now = self._now()
+        if self._drain_until is None:
+            seconds = self._settings.fleet.drain_seconds
+            self._drain_until = now + seconds
+            print(f"stopping: {len(self._playing)} episodes may end in {seconds:.0f} s", file=sys.stderr)
+        if not self._pending or now >= self._drain_until:
+            raise self._error or StoppedError("every finished episode is kept", self._stop.cause)
+        return True
+
+    def _wait_seconds(self) -> float:
+        """Returns the seconds until there is something to do even if nothing ends."""
+        now, times = self._now(), [self._now() + _STATUS_INTERVAL_S]
+        if self._drain_until is not None:
+            times.append(self._drain_until)
+        elif self._idle and (wake := self._scheduler.wake_at()) is not None:
+            times.append(wake)
+        return max(0.0, min(times) - now)
 
 
 def _site(job: Job) -> str:

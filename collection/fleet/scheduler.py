@@ -6,7 +6,8 @@ Nothing here sleeps or reads a clock: the caller passes the time, so tests run o
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+import math
+from collections import Counter, deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
@@ -17,6 +18,8 @@ J = TypeVar("J", bound=Hashable)
 
 # Outcomes of refused episodes: the site does not let the agent in, or is down.
 REFUSED: frozenset[Outcome] = frozenset({"blocked", "captcha", "unreachable"})
+# All sites may be unreachable for this long before they count as refusing: it may be this machine's network.
+_NETWORK_S = 3600.0
 
 
 @dataclasses.dataclass
@@ -34,12 +37,22 @@ class Scheduler(Generic[J]):
     Among the sites that are open the one visited least recently is next, so that a site with many jobs does
     not starve the others. Within a site jobs are first in, first out, except that a job with rounds left goes
     to the front: tasks finish early instead of all at the end.
+
+    A site that refuses `max_refusals` episodes in a row, of any of its jobs, is left alone from then on; so
+    is a job of which so many in a row are refused.
+
+    Args:
+      now: a monotonic clock's time, in seconds.
     """
 
-    def __init__(self, limits: SiteLimits):
+    def __init__(self, limits: SiteLimits, now: float = 0.0):
         self._limits = limits
         self._sites: dict[str, _SiteQueue] = {}
         self._running: dict[J, str] = {}
+        # Refused episodes in a row.
+        self._of_site, self._of_job = Counter[str](), Counter[J]()
+        self._answered = now  # The last time that any site answered.
+        self._silent: set[str] = set()  # Sites that were unreachable since.
 
     def add(self, job: J, site: str, first: bool = False) -> None:
         """Puts a job in its site's queue; `first` puts it at the front."""
@@ -74,11 +87,34 @@ class Scheduler(Generic[J]):
         elif outcome is not None and outcome != "crashed":
             site.refusals = 0
 
-    def remove(self, site: str, job: J | None = None) -> list[J]:
-        """Takes a job out of a site's queue, or all; those that run stay."""
+    def count(self, job: J, site: str, outcome: Outcome, now: float) -> None:
+        """Counts the refusals in a row; a lost browser says nothing about the site, and "" refuses none."""
+        if outcome == "crashed" or not site:
+            return
+        if outcome == "unreachable":
+            self._silent.add(site)
+            if len(self._silent) > 1 and now - self._answered < _NETWORK_S:
+                return
+        else:
+            self._answered = now
+            self._silent.clear()
+        if outcome in REFUSED:
+            self._of_site[site] += 1
+            self._of_job[job] += 1
+        else:
+            self._of_site[site] = self._of_job[job] = 0
+
+    def refuses(self, job: J, site: str) -> str:
+        """Returns the name of what is refused too often: "site" or "job"; "" if the job may be played."""
+        limit = self._limits.max_refusals or math.inf
+        if self._of_site[site] >= limit:
+            return "site"
+        return "job" if self._of_job[job] >= limit else ""
+
+    def remove(self, site: str) -> list[J]:
+        """Takes the jobs that wait out of a site's queue."""
         queue = self._sites[site]
-        removed = [one for one in queue.waiting if job in (None, one)]
-        queue.waiting = deque(one for one in queue.waiting if one not in removed)
+        removed, queue.waiting = list(queue.waiting), deque()
         return removed
 
     def wake_at(self) -> float | None:

@@ -1,13 +1,17 @@
-"""Status of a run: counts, their display as a line or a table on a terminal, and wall-clock time."""
+"""Status of a run: counts, their display on a terminal, what each worker does, and wall-clock time."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -15,7 +19,9 @@ from rich.table import Table
 
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.schema import Task
 
+LIVE = "live"  # Folder of `LiveView`, while a run goes on.
 _REFRESH_S = 0.5
 _LINE_S = 60.0  # Without a terminal, so that logs stay short.
 _SITES_SHOWN = 5
@@ -151,6 +157,38 @@ class ProgressDisplay:
         if self._live:
             self._live.stop()
             self._live = None
+
+
+class LiveView:
+    """What a worker does now, in a small file for viewers: `live/WORKER.json`, which is not synced."""
+
+    def __init__(self, workdir: Path, worker: int, task: Task, attempt: int):
+        self._path = workdir / LIVE / f"{worker}.json"
+        self._now: dict[str, Any] = {
+            "worker": str(worker),
+            "task_id": task.task_id,
+            "site": task.site,
+            "attempt": attempt,
+            "step": 0,
+            "screenshot": "",
+        }
+
+    def show(self, **changes: Any) -> None:
+        """Changes fields: `step`, `screenshot`, `waiting_for` (browser, page or model) and `model`."""
+        self._now |= {"model": "", **changes, "since": time.time()}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(self._now))
+        os.replace(temporary, self._path)
+
+    @contextlib.contextmanager
+    def calling(self, model: str, **changes: Any) -> Iterator[None]:
+        """Waits for a model while the block runs, and for the page afterwards."""
+        self.show(waiting_for="model", model=model, **changes)
+        try:
+            yield
+        finally:
+            self.show(waiting_for="page")
 
 
 class RunClock:

@@ -1,83 +1,91 @@
-"""A worker of the fleet: a browser, an actor and a journal, in a process of its own."""
+"""A worker of the fleet: it keeps a browser, and plays one episode after another."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import multiprocessing
 import os
+import shutil
 import sys
+import tempfile
 import time
 import traceback
-from multiprocessing.connection import Connection
+from collections.abc import Mapping
 from pathlib import Path
 
 from collection.agent.loop import EpisodeRunner, crashed_trajectory
 from collection.browser.guard.redaction import Redactor
 from collection.browser.session import Browser, BrowserLostError, PageError
-from collection.environments.base import Environment
 from collection.environments.web import WebConfig
-from collection.fleet.activity import Reporter, ReportingActor
 from collection.fleet.browser_pool import BrowserPool, read_secrets
-from collection.fleet.build import FleetConfig
-from collection.fleet.journals import FOLDER, JournalEntry, append_record, read_history
-from collection.fleet.rounds import Job, Reflected, TaskHistory, reflect, run_round
-from collection.llm.actor import ActorModel
-from collection.llm.build import check_model, make_actor
-from collection.llm.calls import Calls, connect
+from collection.fleet.config import EpisodeSettings
+from collection.fleet.rounds import Round
+from collection.fleet.status import LiveView
+from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
+from collection.llm.build import make_actor
+from collection.llm.calls import CallsAddress, connect
+from collection.llm.config import GEMINI_KEY, ActorConfig
 from rmsweb_jax.errors import UserError, user_message
-from rmsweb_jax.processes import die_with_parent
-from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.journal import Journal
+from rmsweb_jax.records.images import ImageStore, image_names, record_images
 from rmsweb_jax.records.schema import Task, Trajectory
 
 FILES = "files"  # Folder of files that running episodes download or write.
+# Variables that clients of models read by themselves.
+_CLIENTS = ("GEMINI_", "GOOGLE_API_", "GOOGLE_GENAI_", "OPENAI_", "ANTHROPIC_")
 # Attempts to start a browser: the start can fail on a machine that is busy for a moment.
 _STARTS = 4
 
 
-def check_models(config: FleetConfig, calls: Calls) -> None:
-    """Calls the models of actor and judge once; raises as `check_model`. A policy's server has answered."""
-    actor, judge = config.settings.actor, config.judge.model if config.judge else None
-    if actor.kind in ("gemini", "chat"):
-        check_model(actor, calls)
-    if judge and judge != actor.model_copy(update={"temperature": judge.temperature}):
-        check_model(judge, calls)
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """An episode that is to be played.
+
+    Attributes:
+      guidance: of its task's reflections.
+      lost: number of workers that died playing it.
+      workdir: of its run.
+      actor: resolved.
+      calls: of its run; None for an actor that makes none.
+    """
+
+    task: Task
+    attempt: int
+    guidance: str
+    lost: int
+    workdir: Path
+    actor: ActorConfig
+    calls: CallsAddress | None
 
 
 @dataclasses.dataclass(frozen=True)
-class RoundRequest:
-    """Asks for one round: the first of the job that has no entry.
+class PlayedEpisode:
+    """An episode that was played.
 
     Attributes:
-      entries: journal entries of the job's task.
-      lost: number of workers that died in this round.
+      record: the trajectory, as JSON.
+      error: an error of this program with which its last try ended; "" if there is none.
+      images: screenshots by SHA-256, where they are not in the run's workdir yet.
     """
 
-    job: Job
-    entries: tuple[JournalEntry, ...] = ()
-    lost: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class RoundDone:
-    """The round is on disk, with the reflection before it if one was due.
-
-    Attributes:
-      error: an error of this program with which the last try of its episode ended; "" if there is none.
-    """
-
-    entries: tuple[JournalEntry, ...]
+    record: bytes
+    summary: Round
     error: str = ""
+    images: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunFailure:
-    """An error that every other job would also meet, such as an endpoint that is down."""
+    """An error that every other episode would also meet, such as an endpoint that is down."""
 
     reason: str
     exit_code: int
+
+
+def credentials(settings: EpisodeSettings, environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables with keys and secrets of a run, and those that clients of models read."""
+    names = {GEMINI_KEY, settings.actor.api_key_env}
+    names |= {entry.partition("=")[0] for entry in settings.secrets}
+    return {name: value for name, value in environment.items() if name in names or name.startswith(_CLIENTS)}
 
 
 def run_failure(error: BaseException, where: Path) -> RunFailure:
@@ -93,57 +101,60 @@ def run_failure(error: BaseException, where: Path) -> RunFailure:
     return RunFailure(*known)
 
 
-class Worker(contextlib.AbstractContextManager["Worker"]):
-    """Plays one round after another; created and used in one thread.
+class Worker:
+    """Plays episodes; created and used in one thread, of a process of its own or of a Ray actor.
 
     Args:
-      journal: name of a journal that no other worker writes.
+      number: of the worker.
+      keys: `credentials` of the run, where this is another machine than that of its workdir: they replace
+        those of this machine.
     """
 
-    def __init__(self, workdir: Path, journal: str, config: FleetConfig):
-        self._workdir, self._settings, self._name = workdir, config.settings, journal
-        self._calls = config.calls
-        self._images = ImageStore(workdir)
-        self._journal = Journal(workdir / FOLDER / journal)
-        self._lost, self._error = 0, ""
-        self._reporter = Reporter(config.calls, Path(journal).stem)
+    def __init__(self, number: int, settings: EpisodeSettings, keys: Mapping[str, str] | None = None):
+        self._number, self._settings, self._own = number, settings, None
+        if keys is not None:
+            for name in credentials(settings, os.environ):
+                del os.environ[name]
+            os.environ.update(keys)
+            self._own = Path(tempfile.mkdtemp(prefix="rmsweb-"))
+        self._actors: tuple[object, ActorModel] | None = None
+        self._error = ""
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def ready(self) -> None:
+        """Returns when this worker runs."""
 
     def close(self) -> None:
         if "_browsers" in vars(self):
             self._browsers.close()
-        self._journal.close()
-        self._reporter.close()
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
 
-    def play(self, request: RoundRequest) -> RoundDone | RunFailure:
-        """Plays a round. An error that the user can fix ends the run, not this worker."""
-        entries: list[JournalEntry] = []
-        self._lost, self._error = request.lost, ""
-
-        def append(record: Trajectory | Reflected) -> None:
-            entries.append(append_record(record, self._journal, self._name))
-
+    def play(self, episode: Episode) -> PlayedEpisode | RunFailure:
+        """Plays an episode. An error that the user can fix ends the run, not this worker."""
+        folder = self._own or episode.workdir
         try:
-            run_round(request.job, self._read_history(request), self._play, self._reflect, append)
+            trajectory = self._play(episode, folder)
+            record = trajectory.model_dump_json().encode()
+            images = {}
+            if self._own is not None:
+                store = ImageStore(folder)
+                images = {name: store.get(name) for name in dict.fromkeys(record_images(trajectory))}
+                shutil.rmtree(folder / "images", ignore_errors=True)
+            return PlayedEpisode(record, Round.of(trajectory), self._error, images)
         except Exception as error:
-            return run_failure(error, self._workdir)
-        return RoundDone(tuple(entries), self._error)
+            return run_failure(error, folder)
 
-    def _read_history(self, request: RoundRequest) -> TaskHistory:
-        return read_history(self._workdir, request.entries)
-
-    def _play(self, task: Task, attempt: int, guidance: str) -> Trajectory:
+    def _play(self, episode: Episode, folder: Path) -> Trajectory:
         """Plays one episode; starts it again in a new browser after any error, `crashes` times.
 
         This is the boundary of an episode: no error in it ends the worker. Those that the user can fix end
         the run.
         """
+        task, last = episode.task, episode.lost + self._settings.fleet.crashes
         reason, start = "", time.monotonic()
-        for lost in range(self._lost, self._lost + self._settings.fleet.crashes + 1):
+        for lost in range(episode.lost, last + 1):
             try:
-                trajectory = self._play_once(task, attempt, guidance)
+                trajectory = self._play_once(episode, folder)
                 self._error = ""
                 return trajectory.model_copy(update={"retries": lost})
             except Exception as error:
@@ -156,28 +167,30 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 trace = self._redactor.text(traceback.format_exc())
                 print(f"{task.task_id}: {reason}\n{trace}", end="", file=sys.stderr, flush=True)
             self._browsers.discard()
-        actor = self._settings.actor
-        seconds = time.monotonic() - start
-        crashed = crashed_trajectory(task, actor.label, self._actor.name, attempt, reason, seconds)
-        return crashed.model_copy(update={"retries": self._lost + self._settings.fleet.crashes})
+        name, seconds = self._actor(episode).name, time.monotonic() - start
+        crashed = crashed_trajectory(task, episode.actor.label, name, episode.attempt, reason, seconds)
+        return crashed.model_copy(update={"retries": last})
 
-    def _play_once(self, task: Task, attempt: int, guidance: str) -> Trajectory:
-        self._reporter.set(
-            task_id=task.task_id, site=task.site, attempt=attempt, step=0, waiting_for="browser"
-        )
+    def _play_once(self, episode: Episode, folder: Path) -> Trajectory:
+        task, one = episode.task, self._settings
+        live = LiveView(folder, self._number, task, episode.attempt)
+        live.show(waiting_for="browser")
         browser = self._browser(task)
-        self._reporter.set(waiting_for="page")
+        live.show(waiting_for="page")
+        images = ImageStore(folder)
         # In the workdir, so that the parent can remove the files of a killed worker.
-        files = self._workdir / FILES / Path(self._name).stem
-        web = WebConfig(self._settings.search_urls, extra_actions=self._settings.extra_actions)
-        with self._browsers.environment(task, browser, self._images, files, web) as environment:
-            return self._runner(environment).run_episode(task, attempt, guidance)
-
-    def _reflect(self, trajectory: Trajectory, guidance: str) -> Reflected:
-        # It belongs to the next attempt.
-        task = trajectory.task
-        self._reporter.set(task_id=task.task_id, site=task.site, attempt=trajectory.attempt + 1, step=0)
-        return reflect(trajectory, guidance, self._actor)
+        files = folder / FILES / str(self._number)
+        web = WebConfig(one.search_urls, extra_actions=one.extra_actions)
+        with self._browsers.environment(task, browser, images, files, web) as environment:
+            runner = EpisodeRunner(
+                environment=environment,
+                actor=_ShownActor(self._actor(episode), live),
+                images=images,
+                label=episode.actor.label,
+                prompt=one.prompt,
+                limits=one.limits,
+            )
+            return runner.run_episode(task, episode.attempt, episode.guidance)
 
     def _browser(self, task: Task) -> Browser:
         """Returns a browser for an episode; retries, as a start can fail."""
@@ -190,17 +203,15 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 print(f"{task.task_id}: {error}", file=sys.stderr, flush=True)
         raise AssertionError("unreachable")
 
-    def _runner(self, environment: Environment) -> EpisodeRunner:
-        return EpisodeRunner(
-            environment=environment,
-            actor=self._actor,
-            images=self._images,
-            label=self._settings.actor.label,
-            prompt=self._settings.prompt,
-            limits=self._settings.limits,
-        )
+    def _actor(self, episode: Episode) -> ActorModel:
+        """The actor of an episode's run; kept until the next run."""
+        key = episode.actor, episode.calls
+        if self._actors is None or self._actors[0] != key:
+            calls = connect(episode.calls) if episode.calls else None
+            self._actors = key, make_actor(episode.actor, calls)
+        return self._actors[1]
 
-    # Created on first use, so that their errors belong to a round and are reported to the parent.
+    # Created on first use, so that their errors belong to an episode and are reported to the parent.
     @functools.cached_property
     def _browsers(self) -> BrowserPool:
         one = self._settings
@@ -210,23 +221,26 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def _redactor(self) -> Redactor:
         return Redactor(read_secrets(self._settings.secrets)[0], cards=True)
 
-    @functools.cached_property
-    def _actor(self) -> ActorModel:
-        actor = make_actor(self._settings.actor, connect(self._calls) if self._calls else None)
-        return ReportingActor(actor, self._reporter)
 
+@dataclasses.dataclass(frozen=True)
+class _ShownActor:
+    """An actor whose calls are shown."""
 
-def work(link: Connection, workdir: Path, journal: str, config: FleetConfig) -> None:
-    """Plays and answers requests from `link` until it closes; the target of a worker process."""
-    # Own process group: Ctrl-C reaches only the parent, and the parent can kill a worker with its children.
-    os.setpgrp()
-    die_with_parent()
-    parent = multiprocessing.parent_process()
-    if parent is not None and os.getppid() != parent.pid:
-        return  # The parent ended before `die_with_parent`; its request may still be in the pipe.
-    with (
-        contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError),
-        Worker(workdir, journal, config) as worker,
-    ):
-        while True:
-            link.send(worker.play(link.recv()))
+    actor: ActorModel
+    live: LiveView
+
+    @property
+    def name(self) -> str:
+        return self.actor.name
+
+    def reply(self, request: StepRequest) -> ActorReply:
+        shown = image_names(request.messages)
+        with self.live.calling(self.name, step=request.step, **({"screenshot": shown[-1]} if shown else {})):
+            return self.actor.reply(request)
+
+    def reflect(self, request: ReflectionRequest) -> ActorReply:
+        return self.actor.reflect(request)
+
+    def extract(self, request: ExtractionRequest) -> ActorReply:
+        with self.live.calling(self.name):
+            return self.actor.extract(request)

@@ -13,12 +13,15 @@ from typing import Any
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import load_manifest
+from rmsweb_jax.records.episodes import EPISODES
 
 # For so many seconds the folders are not looked through again.
 _KNOWN_S = 2.0
 # Files that mark a folder as a run, and folders that have none below them.
 _MARKS = ("report.json", "progress.json", "manifest.json", "results.json", "metrics.jsonl")
-_SKIPPED = frozenset(("images", "tensorboard", "checkpoints", "export", "journal", "versions", "server"))
+_SKIPPED = frozenset(
+    ("images", "tensorboard", "checkpoints", "export", "files", "live", "versions", "server")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +117,10 @@ class Folders:
                 continue
             path = Path(folder)
             parts = path.relative_to(root).parts
-            kind, problem = self._kind(path) if "manifest.json" in files else ("", "")
+            # The episodes of a fleet that has not ended are in its journal.
+            kind, problem = "trajectories" if EPISODES in files else "", ""
+            if "manifest.json" in files:
+                kind, problem = self._kind(path)
             found.append(Found("/".join((name, *parts)), path, frozenset(files), kind, problem))
         return found
 

@@ -1,4 +1,4 @@
-"""An SQLite index of all episodes below some folders, extended shard by shard as data sets grow.
+"""An SQLite index of all episodes below some folders, extended shard by shard, and as a running fleet plays.
 
 Lists, filters and text search are answered from it; an episode itself is read from its data set. The index
 can be deleted at any time: it is made again.
@@ -12,7 +12,7 @@ import datetime
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ import msgspec
 
 from collection.viewer.folders import Folders
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import Shard, iter_shard, load_manifest, read_entries
+from rmsweb_jax.records.dataset import MANIFEST, Shard, iter_shard, load_manifest, read_entries
+from rmsweb_jax.records.episodes import EPISODES, REFLECTION
+from rmsweb_jax.records.journal import read_record
 from rmsweb_jax.records.schema import Trajectory
 
 # Changes with the columns or with what is searched: an index of another version is made anew.
@@ -51,6 +53,8 @@ FILTERS = ("dataset", "site", "category", "actor", "attempt", "outcome", "result
 RANGES = {"steps": "number", "tokens": "number", "cost": "number", "date": "date"}
 # The largest part of a reply that can be searched, and values that a filter offers.
 _SEARCHED, _MOST_VALUES = 4_000, 200
+# The largest part of a journal that is read at a time.
+_PART_BYTES = 1 << 26
 _TYPED = ", ".join(map(" ".join, COLUMNS.items()))
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS shards (id INTEGER PRIMARY KEY, dataset TEXT, file TEXT, sha256 TEXT);
@@ -168,10 +172,13 @@ class EpisodeIndex:
         database = self._database
         rows = database.execute("SELECT id, dataset, file, sha256 FROM shards").fetchall()
         known = {(dataset, file, sha256): number for number, dataset, file, sha256 in rows}
-        found: dict[tuple[str, str, str], tuple[Path, Shard]] = {}
+        found: dict[tuple[str, str, str], tuple[Path, Shard | None]] = {}
         for name, folder in self._folders.datasets("trajectories").items():
             # A data set that is damaged, or of another schema, keeps what was indexed of it.
             with contextlib.suppress(UserError, OSError):
+                if not (folder / MANIFEST).exists():
+                    found |= dict.fromkeys(_journal_parts(name, folder, known), (folder, None))
+                    continue
                 shards = load_manifest(folder).shards
                 found |= {(name, shard.file, shard.sha256): (folder, shard) for shard in shards}
         for key in known.keys() - found.keys():
@@ -185,19 +192,30 @@ class EpisodeIndex:
             except (UserError, OSError, msgspec.DecodeError) as error:
                 logging.warning("%s: not indexed: %s", key[0], error)
 
-    def _add(self, dataset: str, file: str, sha256: str, folder: Path, shard: Shard) -> None:
+    def _add(self, dataset: str, file: str, sha256: str, folder: Path, shard: Shard | None) -> None:
         database = self._database
         with database:
             insert = "INSERT INTO shards (dataset, file, sha256) VALUES (?, ?, ?)"
             number = database.execute(insert, (dataset, file, sha256)).lastrowid
             last = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'").fetchone()
             first = last[0] + 1 if last else 1
-            rows, words = [], []
             date = datetime.date.fromtimestamp((folder / file).stat().st_mtime).isoformat()
-            for entry, record in enumerate(iter_shard(folder, shard)):
+            if shard is None:
+                records = _journal_records(folder, sha256)
+            else:
+                records = list(enumerate(iter_shard(folder, shard)))
+            episodes = {}
+            for entry, record in records:
                 episode = _decode(record)
-                rows.append((first + entry, number, entry, dataset, *_values(episode), date))
-                words.append((first + entry, _searched(episode)))
+                # In a journal a later record of an episode takes the place of an earlier one.
+                episodes[episode.trajectory_id] = entry, episode
+            if shard is None:
+                stale = ((dataset, name) for name in episodes)
+                database.executemany("DELETE FROM episodes WHERE dataset = ? AND trajectory_id = ?", stale)
+            rows, words = [], []
+            for row, (entry, episode) in enumerate(episodes.values(), first):
+                rows.append((row, number, entry, dataset, *_values(episode), date))
+                words.append((row, _searched(episode)))
             marks = ", ".join("?" * (3 + len(COLUMNS)))
             database.executemany(f"INSERT INTO episodes VALUES ({marks})", rows)
             database.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", words)
@@ -276,10 +294,38 @@ class EpisodeIndex:
         if place is None:
             return None
         folder = self._folders.datasets("trajectories")[dataset]
+        if place[0] == EPISODES:
+            return Trajectory.model_validate_json(read_record(folder / EPISODES, place[1]))
         shard = next((one for one in load_manifest(folder).shards if one.file == place[0]), None)
         if shard is None:
             raise UserError(f"{dataset}: the data set has changed: load the page again")
         return Trajectory.model_validate_json(read_entries(folder, shard, [place[1]])[0])
+
+
+def _journal_parts(
+    dataset: str, folder: Path, known: Iterable[tuple[str, str, str]]
+) -> list[tuple[str, str, str]]:
+    """The parts of a run's journal, by their first and last bytes: those that are known, and a new one."""
+    parts = [key for key in known if key[:2] == (dataset, EPISODES)]
+    start = max((int(key[2].partition("-")[2]) for key in parts), default=0)
+    with open(folder / EPISODES, "rb") as file:
+        file.seek(start)
+        size = file.read(_PART_BYTES).rfind(b"\n") + 1  # The last line may be unfinished.
+    return [*parts, (dataset, EPISODES, f"{start}-{start + size}")] if size else parts
+
+
+def _journal_records(folder: Path, part: str) -> list[tuple[int, bytes]]:
+    """The episodes in a part of a journal, with their places."""
+    place, end = map(int, part.split("-"))
+    records = []
+    with open(folder / EPISODES, "rb") as file:
+        file.seek(place)
+        while place < end:
+            record = read_record(folder / EPISODES, place)
+            if not record.startswith(REFLECTION):
+                records.append((place, record))
+            place += len(file.readline())
+    return records
 
 
 def _values(episode: _Episode) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import AGAIN, MANIFEST, Manifest, read_manifest, save_manifest
+from rmsweb_jax.records.episodes import EPISODES
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.packs import StoredFile, describe_file
 from rmsweb_jax.storage import AnyPath
@@ -19,7 +20,7 @@ from rmsweb_jax.storage import AnyPath
 REPORT = "report.json"
 _SUFFIXES = (".json", ".jsonl", ".md")
 # They change while a stage runs.
-_NOT_SIDE_FILES = (MANIFEST, "calls.jsonl", "progress.json", "elapsed.json", "workers.json")
+_NOT_SIDE_FILES = (MANIFEST, "calls.jsonl", "progress.json", "elapsed.json", EPISODES)
 
 
 def side_files(folder: Path) -> list[Path]:

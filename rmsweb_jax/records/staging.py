@@ -1,10 +1,9 @@
 """A run's folder in a bucket: the stage works in a folder on disk, and what it made is copied there.
 
 Journals, locks, links and databases stay on the disk, where they work. Before the stage has finished only
-its settings are in the bucket, and its data set if that grows (`publish_growing`); `report.json` comes last.
-A stopped run continues on the machine that
-began it. Training is different: it saves checkpoints and metrics to the bucket, so that any machine can
-continue.
+its settings are in the bucket, and the episodes of a fleet that was stopped (`publish_episodes`);
+`report.json` comes last. A stopped run continues on the machine that began it. Training is different: it
+saves checkpoints and metrics to the bucket, so that any machine can continue.
 """
 
 from __future__ import annotations
@@ -16,23 +15,26 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rmsweb_jax.errors import StoppedError
+from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.records.dataset import MANIFEST
+from rmsweb_jax.records.episodes import EPISODES
 from rmsweb_jax.records.files import is_temporary, make_folder, write_atomic
 from rmsweb_jax.records.publish import LEASE, REPORT, publish_dataset, side_files
+from rmsweb_jax.records.versions import keep_version
 from rmsweb_jax.storage import AnyPath, Lease, StorePath
 from rmsweb_jax.storage.cache import cache_folder
 from rmsweb_jax.storage.paths import VERSIONS
 
 CONFIG, _NAME = "config.json", ".run"
 # They are of this machine, published as a data set, or saved to the bucket while the stage runs.
-_FOLDERS = ("images", "journal", "files", "checkpoints", VERSIONS)
+_FOLDERS = ("images", "files", "live", "checkpoints", VERSIONS)
 _FILES = (
-    *(_NAME, ".lock", "progress.json", "elapsed.json", "workers.json", "calls.jsonl", "log.txt"),
+    *(_NAME, ".lock", "progress.json", "elapsed.json", EPISODES, "calls.jsonl", "log.txt"),
     *(MANIFEST, REPORT),
 )
 _THREADS = 8
@@ -90,14 +92,13 @@ def staged(workdir: AnyPath, process: int = 0, live: bool = False) -> Iterator[P
         shutil.rmtree(folder)
 
 
-def publish_growing(folder: Path) -> None:
-    """Copies the growing data set of a stage that works in this folder to the stage's bucket, if it has one.
-
-    Raises:
-      UserError: as `publish_dataset`.
-    """
-    if folder in _targets:
-        publish_dataset(folder, *_targets[folder])
+def publish_episodes(folder: Path) -> None:
+    """Copies what a stopped run has played to the stage's bucket, if it has one; a failure is a line."""
+    if folder in _targets and (folder / EPISODES).exists():
+        try:
+            publish_dataset(keep_version(folder), *_targets[folder])
+        except (OSError, UserError) as error:
+            print(f"not published: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
 
 
 def publish_folder(folder: Path, target: StorePath, lease: Lease) -> None:

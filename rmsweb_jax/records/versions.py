@@ -1,16 +1,21 @@
-"""Versions of data sets: readers of one that grows keep to the version that they began with.
+"""Versions of data sets: readers keep to the version that they began with.
 
-In a bucket each publish is a version. On disk a run that reads a growing data set keeps its version: the
-folder `versions/VERSION` in it is a data set of its own, of hard links.
+In a bucket each publish is a version. On disk the episodes of a run that has not ended are in its journal: a
+reader writes those that are there to `versions/VERSION` in its folder, a data set of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shutil
+import sys
 from pathlib import Path
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import MANIFEST, read_manifest, read_manifest_bytes, version_name
+from rmsweb_jax.records.episodes import EPISODES, write_episodes
 from rmsweb_jax.records.files import link_or_copy, make_folder, sync_folder, write_atomic
 from rmsweb_jax.storage import AnyPath, StorePath
 from rmsweb_jax.storage.paths import IMAGES, VERSIONS
@@ -22,8 +27,7 @@ _FILE = "versions.json"
 def pinned(folder: AnyPath) -> AnyPath:
     """Returns the newest version of a data set in a bucket; others may publish there while it is read.
 
-    A folder on disk and one that has a version already are returned as they are. What a growing data set on
-    disk names stays there for an hour at least.
+    A folder on disk and one that has a version already are returned as they are.
 
     Raises:
       UserError: as `read_manifest`.
@@ -36,7 +40,7 @@ def pinned(folder: AnyPath) -> AnyPath:
 def pinned_for_run(folder: AnyPath, workdir: AnyPath) -> AnyPath:
     """Returns the newest version of a data set, or the one with which the run in this workdir has begun.
 
-    A finished data set on disk is returned as it is; of a growing one the version is kept.
+    A finished data set on disk is returned as it is; of a run that has not ended the version is kept.
 
     Raises:
       UserError: as `read_manifest`; the version that the run has begun with is gone; or one cannot be kept.
@@ -67,41 +71,38 @@ def pinned_for_run(folder: AnyPath, workdir: AnyPath) -> AnyPath:
 
 
 def keep_version(folder: Path) -> Path:
-    """Keeps the newest version of a growing data set on disk; returns its folder, or that of a finished set.
+    """Keeps what a run has played so far as a data set; returns its folder, or that of a finished data set.
 
     Raises:
-      UserError: as `read_manifest`; or the folder cannot be written.
+      UserError: as `read_manifest` and `write_episodes`; or the folder cannot be written.
     """
-    while True:
-        manifest, data = read_manifest_bytes(folder)
-        if not manifest.growing:
-            return folder
-        kept = folder / VERSIONS / version_name(data)
-        if (kept / MANIFEST).exists():
-            return kept
-        try:
-            make_folder(kept)
-            names = [shard.file for shard in manifest.all_shards]
-            for name in [*names, *(name for name in ("config.json",) if (folder / name).exists())]:
-                link_or_copy(folder / name, kept / name)
-            if not (images := kept / IMAGES).is_symlink():
-                images.symlink_to(Path("..", "..", IMAGES))
-            sync_folder(kept)
-        except FileNotFoundError:
-            # If a newer manifest has come meanwhile, the shards of this one may be gone.
-            if read_manifest_bytes(folder)[1] != data:
-                continue
-            raise
-        except FileExistsError:  # Of another reader, which does the same.
-            continue
-        except OSError as error:
-            raise UserError(
-                f"{kept}: this version of a growing data set cannot be kept ({error.strerror}): "
-                "wait until its run has ended, or publish it to a bucket"
-            ) from error
-        # Last: without it there is no data set here.
-        write_atomic(kept / MANIFEST, data)
+    journal = folder / EPISODES
+    if (folder / MANIFEST).exists() or not journal.exists():
+        read_manifest(folder)
+        return folder
+    # A journal is only appended to.
+    kept = folder / VERSIONS / f"{journal.stat().st_size:015d}"
+    if kept.exists():
         return kept
+    new = kept.with_name(f"{kept.name}.{os.getpid()}.tmp")
+    try:
+        make_folder(new)
+        (new / IMAGES).symlink_to(Path("..", "..", IMAGES))
+        if (folder / "config.json").exists():
+            link_or_copy(folder / "config.json", new / "config.json")
+        manifest = write_episodes(journal, new, {"run": folder.name})
+        with contextlib.suppress(FileExistsError, OSError):  # Of another reader, which does the same.
+            new.rename(kept)
+        sync_folder(kept.parent)
+    except OSError as error:
+        raise UserError(
+            f"{kept}: the episodes of a run that has not ended cannot be kept ({error.strerror}): "
+            "wait until it has ended"
+        ) from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    print(f"{folder}: not ended, {manifest.records} episodes so far", file=sys.stderr, flush=True)
+    return kept
 
 
 def _kept(folder: Path, version: str) -> Path:

@@ -54,13 +54,12 @@ def test_every_task_is_played_three_times_and_counted_as_it_was_played(workdir):
 
 
 def test_an_interrupted_evaluation_plays_only_missing_runs(workdir):
-    before = [path.read_bytes() for path in sorted((workdir / "journal").iterdir())]
+    before = (workdir / "episodes.jsonl").read_bytes()
     report = (workdir / "report.json").read_bytes()
     for name in ("report.json", "results.json", "manifest.json"):
         (workdir / name).unlink()
     evaluate(scripted(), workdir)
-    after = [path.read_bytes() for path in sorted((workdir / "journal").iterdir())]
-    assert [entry for entry in after if entry] == [entry for entry in before if entry]
+    assert (workdir / "episodes.jsonl").read_bytes() == before
     again = json.loads((workdir / "report.json").read_text())
     assert {**again, "seconds": 0} == {**json.loads(report), "seconds": 0}
 
@@ -364,4 +363,4 @@ def test_errors_are_reported_before_any_episode(site, tmp_path, changes, message
         with pytest.raises(UserError, match=message):
             evaluate(config, tmp_path / "run")
         assert not actor.calls
-    assert not (tmp_path / "run" / "journal").exists()
+    assert not (tmp_path / "run" / "episodes.jsonl").exists()

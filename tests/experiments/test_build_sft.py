@@ -16,8 +16,9 @@ from configs.build_sft import get_config
 from experiments.build_sft import main
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import load_manifest, read_dataset, write_dataset
-from rmsweb_jax.records.growing import GrowingDataset
+from rmsweb_jax.records.episodes import EPISODES
 from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import Reflection, SftSample
 from rmsweb_jax.settings import from_config
 from tests.trajectories import CLICK, DONE, TYPE, numbered, trajectory
@@ -126,7 +127,6 @@ from pathlib import Path
 import experiments.build_sft as stage
 from configs.build_sft import get_config
 from collection.config import BuildSftSettings
-from rmsweb_jax.records.growing import GrowingDataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.settings import from_config
 
@@ -192,19 +192,18 @@ def test_a_finished_build_returns_at_once(tmp_path):
 def test_a_collection_that_goes_on_is_read_as_it_was_when_the_run_began(tmp_path, capsys):
     source, workdir = tmp_path / "collect", tmp_path / "sft_corpus"
     ImageStore(source).put(png())
-    data = GrowingDataset(source, "trajectories")
     guidance = Reflection(task_id="miniwob/login-user/1", attempt=1, guidance="look twice at all the fields")
-    data.publish(
-        [good().model_dump_json().encode()], [guidance.model_dump_json().encode()], {"reflections": 1}
-    )
+    with Journal(source / EPISODES) as journal:
+        journal.append(good().model_dump_json().encode())
+        journal.append(b'{"reflection":%s}' % guidance.model_dump_json().encode())
     report = build(workdir, str(source))
     assert report["trajectories"] == 1
     (kept,) = (source / "versions").iterdir()
     provenance = load_manifest(workdir).provenance
     assert provenance["trajectories"] == [str(kept)]
-    assert provenance["manifests_sha256"][0].startswith(kept.name)
-    assert f"{kept}: still growing, 1 records so far\n" in capsys.readouterr().err
-    data.publish([good(2).model_dump_json().encode()], [], {"reflections": 1})
+    assert f"{source}: not ended, 1 episodes so far\n" in capsys.readouterr().err
+    with Journal(source / EPISODES) as journal:
+        journal.append(good(2).model_dump_json().encode())
     (workdir / "report.json").unlink()
     assert build(workdir, str(source))["trajectories"] == 1, "it goes on with the version of its beginning"
     assert build(tmp_path / "later", str(source))["trajectories"] == 2

@@ -138,7 +138,7 @@ def test_a_killed_run_loses_no_episode_and_ends_with_the_same_weights(whole, pro
 
 
 def journaled(workdir: Path) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in workdir.glob("episodes/*/journal/*.jsonl"))
+    return sum(path.read_bytes().count(b"\n") for path in workdir.glob("episodes/*/episodes.jsonl"))
 
 
 def settings(**changes) -> OnlineSettings:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
+from typing import Any
 
 from collection.agent.loop import crashed_trajectory
-from collection.fleet.build import FleetConfig, fleet_config
-from collection.fleet.config import CollectSettings, SiteLimits
-from collection.fleet.journals import FOLDER, JournalIndex, append_record, read_history
-from collection.fleet.rounds import Job, Reflected, run_round
-from collection.fleet.run import Fleet
-from collection.fleet.worker import RoundDone, RoundRequest, RunFailure
-from collection.fleet.worker_pool import Message, WorkerDied
-from collection.llm.calls import Calls
+from collection.fleet.config import CollectSettings, EpisodeSettings, SiteLimits, resolved
+from collection.fleet.journal import RunJournal
+from collection.fleet.pool import WorkerDiedError
+from collection.fleet.rounds import Job, Round
+from collection.fleet.run import Run
+from collection.fleet.worker import Episode, PlayedEpisode, RunFailure
+from collection.judges.build import JudgeConfig
+from collection.llm.actor import ActorReply, ReflectionRequest
+from collection.llm.calls import Calls, serve
 from configs.collect import get_config
-from rmsweb_jax.records.journal import Journal
-from rmsweb_jax.records.schema import CallUsage, Outcome, Reflection, Task, Trajectory
+from rmsweb_jax.records.schema import CallUsage, Outcome, Task, Trajectory
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.signals import StopRequest
 
@@ -26,76 +29,69 @@ NO_LIMITS = SiteLimits(max_per_site=9, site_interval_s=0.0, backoff_s=0.0, backo
 
 @dataclasses.dataclass(frozen=True)
 class Act:
-    """Scripted round: duration, outcome, its error, and whether its worker survives to report it."""
+    """Scripted round: duration, outcome, its error, and whether its worker survives it."""
 
     seconds: float = 1.0
     outcome: Outcome = "done"
     success: bool = False
     error: str = ""
-    dies: str = ""  # "before" or "after" its record is on disk
+    raises: Exception | None = None
     failed: RunFailure | None = None
+    played: Trajectory | None = None
 
 
+DIES = Act(raises=WorkerDiedError("exit code -9"))
 Script = Callable[[str, int], Act]
 
 
 class ActedPool:
-    """A `WorkerPool`; `script` is asked (task, number of the request, from 0)."""
+    """A `Pool`; `script` is asked (task, number of the episode, from 0)."""
 
-    def __init__(self, workdir: Path, script: Script):
-        self._workdir, self._script = workdir, script
-        self.now, self._requests, self._started = 0.0, 0, 0
-        self.journals: dict[int, str] = {}
-        self.events: list[tuple[float, int, RoundRequest, Act]] = []
+    shares_disk = True
+
+    def __init__(self, script: Script):
+        self._script, self.now = script, 0.0
+        self.events: list[tuple[float, int, Future[Any], Episode, Act]] = []
         self.begun: list[tuple[float, str]] = []
-        self.closed_idle: frozenset[int] | None = None
+        self.slots: set[int] = set()
 
-    def start(self, journal: str) -> int:
-        self._started += 1
-        self.journals[self._started] = journal
-        return self._started
+    def submit(self, slot: int, episode: Episode) -> Future[Any]:
+        assert all(slot != busy for _, busy, *_ in self.events), "an idle worker only"
+        act = self._script(episode.task.task_id, len(self.begun))
+        self.begun.append((self.now, episode.task.task_id))
+        self.slots.add(slot)
+        future: Future[Any] = Future()
+        self.events.append((self.now + act.seconds, slot, future, episode, act))
+        return future
 
-    def submit(self, worker: int, request: RoundRequest) -> None:
-        assert all(worker != busy for _, busy, _, _ in self.events), "an idle worker only"
-        task_id = request.job.task.task_id
-        act = self._script(task_id, self._requests)
-        self._requests += 1
-        self.begun.append((self.now, task_id))
-        self.events.append((self.now + act.seconds, worker, request, act))
-
-    def wait(self, seconds: float) -> list[tuple[int, Message]]:
+    def wait(self, futures: Collection[Future[Any]], seconds: float) -> Collection[Future[Any]]:
+        ours = {event[2] for event in self.events}
+        # Models are asked in threads; they take no time of this clock.
+        others = [future for future in futures if future not in ours]
+        if any(future.done() for future in others) or not ours:
+            return wait(others, None if others else 0, FIRST_COMPLETED).done or self._sleep(seconds)
         first = min(self.events, key=lambda event: event[0], default=None)
         if first is None or first[0] > self.now + seconds:
-            self.now += seconds
-            return []
+            return self._sleep(seconds)
         self.events.remove(first)
-        self.now = max(self.now, first[0])
-        _, worker, request, act = first
-        return [(worker, self._message(worker, request, act))]
+        end, _, future, episode, act = first
+        self.now = max(self.now, end)
+        if act.raises is not None:
+            future.set_exception(act.raises)
+        elif act.failed is not None:
+            future.set_result(act.failed)
+        else:
+            played = act.played or acted(episode.task, episode.attempt, act, episode.guidance)
+            record = played.model_dump_json().encode()
+            future.set_result(PlayedEpisode(record, Round.of(played), act.error))
+        return (future,)
 
-    def wake(self) -> None: ...
+    def _sleep(self, seconds: float) -> Collection[Future[Any]]:
+        self.now += seconds
+        return ()
 
-    def kill(self, worker: int) -> None:
-        del self.journals[worker]
-
-    def close(self, idle: frozenset[int]) -> None:
-        self.closed_idle = idle
-
-    def _message(self, worker: int, request: RoundRequest, act: Act) -> Message:
-        if act.failed is not None:
-            return act.failed
-        if act.dies == "before":
-            return WorkerDied("exit code -9")
-        name, entries = self.journals[worker], []
-        with Journal(self._workdir / FOLDER / name) as journal:
-            run_round(
-                request.job,
-                read_history(self._workdir, request.entries),
-                lambda task, attempt, guidance: acted(task, attempt, act, guidance),
-                _reflect,
-                lambda record: entries.append(append_record(record, journal, name)),
-            )
-        return WorkerDied("exit code -9") if act.dies else RoundDone(tuple(entries), act.error)
+    def replace(self, slot: int) -> None:
+        self.events = [event for event in self.events if event[1] != slot]
 
 
 def acted(task: Task, attempt: int, act: Act, guidance: str = "") -> Trajectory:
@@ -103,15 +99,14 @@ def acted(task: Task, attempt: int, act: Act, guidance: str = "") -> Trajectory:
     return crashed.model_copy(update={"success": act.success, "outcome": act.outcome, "seconds": act.seconds})
 
 
-def _reflect(trajectory: Trajectory, guidance: str) -> Reflected:
-    reflection = Reflection(
-        task_id=trajectory.task.task_id,
-        attempt=trajectory.attempt,
-        guidance=f"{guidance}r{trajectory.attempt}",
-    )
-    return Reflected(
-        reflection=reflection, usage=CallUsage(prompt_tokens=1000, response_tokens=200, cost=0.5)
-    )
+class Reflecting:
+    """An actor whose guidance names the rounds that it has reflected on."""
+
+    name = "reflecting"
+
+    def reflect(self, request: ReflectionRequest) -> ActorReply:
+        usage = CallUsage(prompt_tokens=1000, response_tokens=200, cost=0.5)
+        return ActorReply(f"{request.guidance}r{request.attempt}", usage)
 
 
 def web_job(name: str, attempts: int = 1, stop_after: int = 0, reflective: bool = False) -> Job:
@@ -120,12 +115,12 @@ def web_job(name: str, attempts: int = 1, stop_after: int = 0, reflective: bool 
     return Job(task, attempts, stop_after, reflective)
 
 
-def config(sites: SiteLimits = NO_LIMITS, **changes: object) -> FleetConfig:
+def config(sites: SiteLimits = NO_LIMITS, **changes: object) -> CollectSettings:
     settings = get_config("smoke")
     settings.actor.kind = "scripted"
-    setup = fleet_config(from_config(CollectSettings, settings))
-    fleet = setup.settings.fleet.model_copy(update={**dict(sites), "workers": 2, **changes})
-    return dataclasses.replace(setup, settings=setup.settings.model_copy(update={"fleet": fleet}))
+    found = resolved(from_config(CollectSettings, settings))
+    fleet = found.fleet.model_copy(update={**dict(sites), "workers": 2, **changes})
+    return found.model_copy(update={"fleet": fleet})
 
 
 class Stop(StopRequest):
@@ -144,26 +139,35 @@ def run(
     jobs: Sequence[Job],
     workdir: Path,
     script: Script,
-    setup: FleetConfig,
+    settings: EpisodeSettings,
     stop: Callable[[float], bool] = lambda now: False,
     pools: list[ActedPool] | None = None,
-) -> tuple[ActedPool, Fleet]:
+    judge: JudgeConfig | None = None,
+) -> tuple[ActedPool, Run]:
     """Plays all jobs; `stop(now)`: whether to stop; `pools` gets the pool before."""
-    pool = ActedPool(workdir, script)
+    pool = ActedPool(script)
     if pools is not None:
         pools.append(pool)
-    fleet = Fleet(
-        jobs,
-        workdir,
-        setup,
-        JournalIndex(workdir),
-        pool,
-        Stop(lambda: stop(pool.now)),
-        Calls(),
-        lambda: pool.now,
-    )
-    try:
-        fleet.run()
-    finally:
-        fleet.close()
-    return pool, fleet
+    workdir.mkdir(exist_ok=True)
+    with (
+        contextlib.closing(RunJournal(workdir)) as journal,
+        Calls(workdir / "calls.jsonl") as calls,
+        serve(calls) as address,
+    ):
+        for job in jobs:
+            journal.reopen(job)
+        idle = set(range(1, settings.fleet.workers + 1))
+        playing = ActedRun(
+            *(jobs, workdir, settings, judge, journal, pool, idle, Stop(lambda: stop(pool.now))),
+            *(calls, address, lambda: pool.now, pool.wait),
+        )
+        try:
+            playing.play()
+        finally:
+            playing.close()
+            assert idle == set(range(1, settings.fleet.workers + 1))
+    return pool, playing
+
+
+class ActedRun(Run):
+    _actor = Reflecting()  # pyright: ignore

@@ -25,11 +25,9 @@ from collection.agent.config import EpisodeLimits, PromptConfig
 from collection.browser.config import BrowserConfig
 from collection.browser.devtools_connection import DevToolsConnection, DocumentGoneError
 from collection.browser.guard.config import GuardConfig
-from collection.fleet.build import FleetConfig
 from collection.fleet.config import EpisodeSettings
-from collection.fleet.journals import read_history
-from collection.fleet.rounds import Job
-from collection.fleet.worker import RoundDone, RoundRequest, Worker
+from collection.fleet.worker import Episode as FleetEpisode
+from collection.fleet.worker import PlayedEpisode, Worker
 from collection.llm.actor import ActorReply
 from collection.llm.config import ActorConfig
 from rmsweb_jax.records.images import ImageStore
@@ -40,6 +38,7 @@ from tests.loopback import PageHandler, serving
 # (page text that the actor is shown, number of the step) -> actions.
 Plan = Callable[[str, int], list[dict[str, Any]]]
 
+ACTOR = ActorConfig(kind="scripted")
 COLOURS = {
     "basket": (200, 60, 60),
     "pay": (60, 200, 60),
@@ -202,9 +201,9 @@ class Stage(contextlib.AbstractContextManager["Stage"]):
         log = io.StringIO()
         with contextlib.redirect_stderr(log):
             try:
-                done = self.worker.play(RoundRequest(Job(task, attempts=1)))
-                if isinstance(done, RoundDone):
-                    trajectory = self.trajectory(done)
+                done = self.worker.play(self.episode(task))
+                if isinstance(done, PlayedEpisode):
+                    trajectory = Trajectory.model_validate_json(done.record)
                 else:
                     death = f"{RUN_ENDS}: {done.reason}"
             except Exception as error:
@@ -216,9 +215,8 @@ class Stage(contextlib.AbstractContextManager["Stage"]):
             self.worker = self._new_worker()
         return Episode(run, trajectory, death, log.getvalue().count("Traceback (most recent call last)"))
 
-    def trajectory(self, done: RoundDone) -> Trajectory:
-        """Reads the episode of a round from the worker's journal."""
-        return read_history(self._folder, done.entries).trajectories[1]
+    def episode(self, task: Task) -> FleetEpisode:
+        return FleetEpisode(task, 1, "", 0, self._folder, ACTOR, None)
 
     def happens(self, kind: str, after_ms: int) -> None:
         """Navigates, closes or crashes the current tab in so many milliseconds, over its own connection."""
@@ -258,16 +256,15 @@ class Stage(contextlib.AbstractContextManager["Stage"]):
     def _new_worker(self) -> Worker:
         self._workers += 1
         settings = EpisodeSettings(
-            actor=ActorConfig(kind="scripted"),
+            actor=ACTOR,
             browser=BrowserConfig(width=500, height=320),
             guard=GuardConfig(private=(self.site.url,)),
             prompt=PromptConfig(style="compact"),
             limits=EpisodeLimits(max_steps=6),
             extra_actions=("click_coordinates",),
         )
-        config = FleetConfig(settings)
-        worker = Worker(self._folder, f"{self._workers:04d}.jsonl", config)
-        vars(worker)["_actor"] = self.actor  # In the place of the one that the config names.
+        worker = Worker(self._workers, settings)
+        worker._actor = lambda episode: self.actor  # In the place of the one that the settings name.
         return worker
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,18 +18,17 @@ from collection.environments.base import Environment, Extractor, StepResults
 from collection.environments.miniwob import PageHandler
 from collection.fleet import play as fleet_play
 from collection.fleet.browser_pool import BrowserPool
-from collection.fleet.play import PlayRequest, play
-from collection.fleet.worker import Worker
+from collection.fleet.run import Fleet
+from collection.fleet.worker import Episode, Worker
 from rmsweb_jax.actions import Action
-from rmsweb_jax.errors import user_errors
 from rmsweb_jax.records.schema import Task, Trajectory
 from tests.fleet.processes import kind_of
 
 # A browser that is killed, a network that is cut, and an application that is down.
 FAULTS = ("browser", "network", "application")
-# How often the episodes of a run were played before, for its workers.
-_TIMES = "SABOTAGED_TIMES"
-_play, _runner, _get, _run_tasks = Worker._play, Worker._runner, PageHandler.do_GET, fleet_play.run_tasks
+# How often the episodes of a run were played before, for its workers; a file in its workdir.
+_TIMES = "sabotaged.txt"
+_play, _environment, _get, _run = Worker._play, BrowserPool.environment, PageHandler.do_GET, Fleet.run
 
 
 class _State:
@@ -72,23 +69,28 @@ def _kill(kind: str) -> None:
                 process.kill()
 
 
-def _run_tasks_sabotaged(*args: Any) -> Any:
-    os.environ[_TIMES] = str(int(os.environ.get(_TIMES, -1)) + 1)
-    return _run_tasks(*args)
+def _run_sabotaged(self: Fleet, jobs: Any, workdir: Path, *args: Any) -> Any:
+    times = int((workdir / _TIMES).read_text()) + 1 if (workdir / _TIMES).exists() else 0
+    workdir.mkdir(parents=True, exist_ok=True)
+    (workdir / _TIMES).write_text(str(times))
+    return _run(self, jobs, workdir, *args)
 
 
-def _play_sabotaged(self: Worker, task: Task, attempt: int, guidance: str) -> Trajectory:
-    _State.fault = fault_of(task.task_id, attempt, int(os.environ[_TIMES]))
+def _play_sabotaged(self: Worker, episode: Episode, folder: Path) -> Trajectory:
+    times = int((episode.workdir / _TIMES).read_text())
+    _State.fault = fault_of(episode.task.task_id, episode.attempt, times)
     if _State.fault in ("network", "application"):
         self._browsers.discard()  # Its cache has the pages.
     try:
-        return _play(self, task, attempt, guidance)
+        return _play(self, episode, folder)
     finally:
         _State.fault = ""
 
 
-def _runner_sabotaged(self: Worker, environment: Environment) -> Any:
-    return _runner(self, Sabotaged(environment, _State.fault, self._browsers))  # pyright: ignore[reportArgumentType]
+@contextlib.contextmanager
+def _environment_sabotaged(self: BrowserPool, *args: Any) -> Any:
+    with _environment(self, *args) as environment:
+        yield Sabotaged(environment, _State.fault, self)
 
 
 def _get_sabotaged(self: PageHandler) -> None:
@@ -99,10 +101,9 @@ def _get_sabotaged(self: PageHandler) -> None:
     _get(self)
 
 
-Worker._play, Worker._runner = _play_sabotaged, _runner_sabotaged
+Worker._play, BrowserPool.environment = _play_sabotaged, _environment_sabotaged
 PageHandler.do_GET = _get_sabotaged
-fleet_play.run_tasks = _run_tasks_sabotaged
+Fleet.run = _run_sabotaged
 
 if __name__ == "__main__":
-    with user_errors():
-        play(PlayRequest.model_validate_json(Path(sys.argv[1]).read_bytes()))
+    fleet_play.main()

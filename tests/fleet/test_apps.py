@@ -17,8 +17,7 @@ from collection.environments.apps.server import ServerCommand, ServerProcess
 from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending, make_task
 from collection.environments.web import WebEnvironment
 from collection.fleet.browser_pool import BrowserPool
-from collection.fleet.build import fleet_config
-from collection.fleet.config import CollectSettings, RecyclePolicy
+from collection.fleet.config import CollectSettings, RecyclePolicy, resolved
 from collection.fleet.rounds import Job
 from collection.fleet.run import run_tasks
 from configs.collect import get_config
@@ -146,7 +145,7 @@ def test_the_scripted_teacher_is_refused(pool, tmp_path):
         UserError, match=r"scripted teacher knows MiniWoB\+\+ alone; name a model, or a policy"
     ):
         run_tasks(
-            jobs, tmp_path / "run", fleet_config(from_config(CollectSettings, get_config("demo"))), "play"
+            jobs, tmp_path / "run", resolved(from_config(CollectSettings, get_config("demo"))), None, "play"
         )
 
 

@@ -1,11 +1,9 @@
 """The fleet made from an experiment's config: actor, judges, settings for live sites."""
 
-import pickle
-
 import pytest
 
-from collection.fleet.build import fleet_config
-from collection.fleet.config import CollectSettings
+from collection.fleet.config import CollectSettings, resolved
+from collection.judges.build import judge_config
 from collection.judges.notes import Criterion, Reference, TaskNotes
 from configs.collect import get_config
 from rmsweb_jax.errors import UserError
@@ -20,6 +18,12 @@ def settings(variant="smoke", **sections):
     return from_config(CollectSettings, config)
 
 
+def made(run, notes=None):
+    """The settings and the judge of a run."""
+    run = resolved(run)
+    return run, judge_config(run.judge, run.actor, notes or {})
+
+
 @pytest.mark.parametrize(
     "actor,message",
     [
@@ -32,24 +36,23 @@ def settings(variant="smoke", **sections):
 def test_actors_that_cannot_be_are_refused(actor, message, monkeypatch):
     monkeypatch.delenv("GEMINI_API_KEY", raising=False)
     with pytest.raises(UserError, match=message):
-        fleet_config(settings(actor=actor))
+        made(settings(actor=actor))
 
 
 @pytest.mark.parametrize("key,kind", [("", "scripted"), ("key", "gemini")])
 def test_auto_takes_gemini_when_there_is_a_key(key, kind, monkeypatch):
     monkeypatch.setenv("GEMINI_API_KEY", key)
-    assert fleet_config(settings(actor={"kind": "auto"})).settings.actor.kind == kind
+    assert resolved(settings(actor={"kind": "auto"})).actor.kind == kind
 
 
 def test_live_sites_are_judged_by_the_actors_model_and_held_to_their_own(monkeypatch):
     monkeypatch.setenv("GEMINI_API_KEY", "key")
-    setup = fleet_config(settings("web", actor={"kind": "gemini", "cap_usd": 5.0}))
-    judge = setup.judge
+    run, judge = made(settings("web", actor={"kind": "gemini", "cap_usd": 5.0}))
     assert judge is not None and judge.method == "own_outcome"
     assert (judge.model.kind, judge.model.temperature, judge.model.cap_usd) == ("gemini", 0.0, 5.0)
-    assert setup.settings.guard.task_site and setup.settings.guard.proxy
-    assert "duckduckgo" in setup.settings.search_urls and not setup.settings.extra_actions
-    assert fleet_config(settings()).judge is None
+    assert run.guard.task_site and run.guard.proxy
+    assert "duckduckgo" in run.search_urls and not run.extra_actions
+    assert made(settings())[1] is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,7 @@ def test_live_sites_are_judged_by_the_actors_model_and_held_to_their_own(monkeyp
 )
 def test_judges_that_cannot_be_are_refused(judge, message):
     with pytest.raises(UserError, match=message):
-        fleet_config(settings(judge=judge))
+        made(settings(judge=judge))
 
 
 def test_an_engine_that_is_not_there_is_refused():
@@ -76,7 +79,7 @@ def test_an_engine_that_is_not_there_is_refused():
 
 def test_a_judge_of_its_own_shares_the_runs_limits():
     endpoint = {"kind": "chat", "base_url": "http://127.0.0.1:9/v1", "model": "judge"}
-    judge = fleet_config(settings(judge=endpoint, actor={"requests_per_minute": 30.0})).judge
+    _, judge = made(settings(judge=endpoint, actor={"requests_per_minute": 30.0}))
     assert judge is not None and (judge.model.model, judge.model.requests_per_minute) == ("judge", 30.0)
 
 
@@ -91,7 +94,6 @@ def test_notes_reach_the_judge_and_reference_answers_only_on_demand(shown):
         "reference": shown,
     }
     notes = {"t": TaskNotes(reference=reference, rubric=rubric)}
-    judge = fleet_config(settings(judge=endpoint), notes).judge
+    _, judge = made(settings(judge=endpoint), notes)
     assert judge is not None and judge.method == "own_rubric"
     assert judge.notes == {"t": TaskNotes(reference=reference if shown else None, rubric=rubric)}
-    assert pickle.loads(pickle.dumps(judge)) == judge  # Workers are processes.

@@ -1,74 +1,52 @@
-"""Judging apart from the browsers: several episodes at a time, through deaths of its process."""
+"""Judging in the parent: several episodes at a time, apart from the browsers, and again after a kill."""
 
+import contextlib
 import dataclasses
 import itertools
-import os
-import signal
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from collection.fleet.journals import FOLDER, JournalIndex, append_record, load_histories, new_journal
-from collection.fleet.judging import JudgeDied, JudgeProcess
+from collection.fleet.journal import RunJournal
 from collection.fleet.rounds import Job
-from collection.fleet.worker import RunFailure
 from collection.judges.build import JudgeConfig
 from collection.llm.config import ModelConfig
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.journal import Journal
-from tests.fleet.acting import config
-from tests.judges.runs import run
+from rmsweb_jax.errors import StoppedError, UserError
+from tests.fleet.acting import Act, config, run
+from tests.judges import runs
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 
 PATIENCE_S = 120.0
 
 
-def judged_by(server, **changes):
-    """A worker's settings, with our outcome judge at that server."""
-    model = ModelConfig(kind="chat", model="judge", base_url=f"{server.url}/v1", calls=1, **changes).resolve()
-    return dataclasses.replace(config(), judge=JudgeConfig(model, "own_outcome"))
+def judged_by(server):
+    """Our outcome judge at that server."""
+    model = ModelConfig(kind="chat", model="judge", base_url=f"{server.url}/v1", calls=1).resolve()
+    return JudgeConfig(model, "own_outcome")
 
 
-def played(workdir, count):
-    """Puts episodes without verdicts on disk, of a task each."""
-    name, records = (
-        new_journal(workdir),
-        [run(1, f"web/shop.test/{n}", final_text=f"{n} EUR") for n in range(count)],
-    )
-    with Journal(workdir / FOLDER / name) as journal:
-        return [append_record(_without_pictures(one), journal, name) for one in records]
-
-
-def _without_pictures(trajectory):
+def episode(number, **changes):
+    """An episode of a task of its own, without a verdict."""
+    played = runs.run(1, f"web/shop.test/{number}", final_text=f"{number} EUR", **changes)
     steps = [
         step.model_copy(update={"observation": step.observation.model_copy(update={"screenshot": None})})
-        for step in trajectory.steps
+        for step in played.steps
     ]
-    return trajectory.model_copy(update={"steps": tuple(steps)})
+    return played.model_copy(update={"steps": tuple(steps)})
 
 
-class Received:
-    """The messages of a process, which are waited for."""
+def job(number, **rules):
+    return Job(episode(number).task, **({"attempts": 1} | rules))
 
-    def __init__(self, workdir, worker, concurrent=3):
-        self._woken = threading.Event()
-        self.judges = JudgeProcess(workdir, worker, concurrent, self._woken.set)
 
-    def __enter__(self):
-        return self
+def script(task, number):
+    return Act(played=episode(task.rpartition("/")[2]))
 
-    def __exit__(self, *_):
-        self.judges.close()
 
-    def next(self):
-        """The messages that come first."""
-        while not (messages := self.judges.receive()):
-            assert self._woken.wait(PATIENCE_S)
-            self._woken.clear()
-        return messages
+def rounds(workdir):
+    with contextlib.closing(RunJournal(workdir)) as journal:
+        return [one for of in journal.rounds.values() for one in of.values()]
 
 
 def test_episodes_are_judged_several_at_a_time(tmp_path):
@@ -78,129 +56,79 @@ def test_episodes_are_judged_several_at_a_time(tmp_path):
         together.wait(PATIENCE_S)  # Nothing is answered before three ask.
         return completion("As asked.\nSUCCESS")
 
-    index = JournalIndex(tmp_path, judged=True)
-    with PromptServer(reply) as server, Received(tmp_path, judged_by(server)) as received:
-        entries = played(tmp_path, 6)
-        for entry in entries:
-            assert index.add(entry) and index.awaits_verdict(entry)
-            received.judges.submit(entry)
-            received.judges.submit(entry)
-        assert not index.entries, "what waits for a verdict is not published"
-        while received.judges.waiting:
-            for message in received.next():
-                assert index.add(message) and received.judges.done(message) in entries
+    jobs = [job(number) for number in range(6)]
+    with PromptServer(reply) as server:
+        _, played = run(jobs, tmp_path, script, config(judgements=3, workers=6), judge=judged_by(server))
         assert len(server.calls) == 6
-    assert [entry.round.fate for entry in index.entries] == ["solved"] * 6
-    histories = load_histories(tmp_path)
-    judges = {one.judge for history in histories.values() for one in history.trajectories.values()}
-    assert judges == {"own_outcome (judge)"} and len(histories) == 6
+    status = played.status()
+    assert (status.rounds, status.successes, status.judging, status.tasks_done) == (6, 6, 0, 6)
+    assert [one.fate for one in rounds(tmp_path)] == ["solved"] * 6
+    with contextlib.closing(RunJournal(tmp_path)) as journal:
+        assert {journal.read(one).judge for one in rounds(tmp_path)} == {"own_outcome (judge)"}
+        assert len(journal.order) == 12, "as it was played, and with its verdict"
 
 
-def test_a_process_that_dies_loses_and_doubles_nothing(tmp_path):
-    with (
-        PromptServer(lambda _: completion("SUCCESS")) as server,
-        Received(tmp_path, judged_by(server)) as got,
-    ):
-        server.hang_from = 3
-        index = JournalIndex(tmp_path, judged=True)
-        for entry in played(tmp_path, 5):
-            index.add(entry)
-            got.judges.submit(entry)
-        for _ in range(2):
-            assert server.hung.acquire(timeout=PATIENCE_S)
-        os.killpg(got.judges._process.pid, signal.SIGKILL)
-        server.hang_from = 0
-        while got.judges.waiting:
-            for message in got.next():
-                if isinstance(message, JudgeDied):
-                    found = index.scan(got.judges.journal)
-                    for entry in found:
-                        got.judges.done(entry)
-                    got.judges.restart(judged=bool(found))
-                else:
-                    index.add(message)
-                    got.judges.done(message)
-    assert len(index.entries) == 5 and {entry.round.fate for entry in index.entries} == {"solved"}
-    again = JournalIndex(tmp_path, judged=True)
-    assert sorted(map(repr, again.entries)) == sorted(map(repr, index.entries))
+def test_a_round_that_needs_a_verdict_waits_for_it(tmp_path):
+    """The second verdict is a success, which ends the task."""
+    answers = iter(["Not as asked.\nNOT SUCCESS", "As asked.\nSUCCESS"])
+
+    def twice(task, number):
+        assert [one.awaits_verdict for one in rounds(tmp_path)] == [False] * number
+        changes = {"attempt": number + 1, "final_text": f"{number} EUR"}
+        return Act(played=episode(0).model_copy(update=changes))
+
+    with PromptServer(lambda _: completion(next(answers))) as server:
+        task = job(0, attempts=5, stop_after=1, reflective=True)
+        pool, _ = run([task], tmp_path, twice, config(), judge=judged_by(server))
+    assert len(pool.begun) == 2 and [one.success for one in rounds(tmp_path)] == [False, True]
 
 
-def test_a_process_that_only_dies_stops_the_run(tmp_path):
-    with (
-        PromptServer(lambda _: completion("SUCCESS")) as server,
-        Received(tmp_path, judged_by(server)) as got,
-    ):
-        server.hang_from = 1
-        (entry,) = played(tmp_path, 1)
-        got.judges.submit(entry)
-        with pytest.raises(UserError, match=r"config\.judge: its process died 3 times in a row"):
-            for _ in range(3):
-                assert server.hung.acquire(timeout=PATIENCE_S)
-                os.killpg(got.judges._process.pid, signal.SIGKILL)
-                (message,) = got.next()
-                assert isinstance(message, JudgeDied)
-                got.judges.restart(judged=False)
-
-
-def test_an_episode_that_cannot_be_read_does_not_leave_the_run_waiting(tmp_path):
-    with (
-        PromptServer(lambda _: completion("SUCCESS")) as server,
-        Received(tmp_path, judged_by(server)) as got,
-    ):
-        (entry,) = played(tmp_path, 1)
-        got.judges.submit(dataclasses.replace(entry, journal="lost.jsonl"))
-        (message,) = got.next()
-        assert isinstance(message, JudgeDied)
+def test_episodes_that_a_stopped_run_has_not_judged_are_judged_by_the_next(tmp_path):
+    settings = config(drain_seconds=0.0)
+    with PromptServer(lambda _: completion("SUCCESS")) as server:
+        run([job(0)], tmp_path, script, settings)  # Without a judge.
+        assert [one.fate for one in rounds(tmp_path)] == ["unjudged"]
+        with pytest.raises(StoppedError):
+            run([job(0), job(1)], tmp_path, script, settings, lambda now: True, judge=judged_by(server))
+        pool, _ = run([job(0)], tmp_path, script, settings, judge=judged_by(server))
+    assert not pool.begun and [one.fate for one in rounds(tmp_path)] == ["solved"]
 
 
 def test_a_judge_that_cannot_work_is_one_line(tmp_path):
-    with PromptServer(lambda _: completion("SUCCESS")) as server:
-        worker = judged_by(server)
-        settings = worker.settings.model_copy(update={"secrets": ("RMSWEB_NOT_SET",)})
-        worker = dataclasses.replace(worker, settings=settings)
-        with Received(tmp_path, worker) as got:
-            got.judges.submit(played(tmp_path, 1)[0])
-            (failure,) = got.next()
-    assert isinstance(failure, RunFailure) and failure.exit_code == UserError.exit_code
-    assert failure.reason.startswith("config.secrets: the environment variable RMSWEB_NOT_SET")
+    settings = config().model_copy(update={"secrets": ("RMSWEB_NOT_SET",)})
+    with (
+        PromptServer(lambda _: completion("SUCCESS")) as server,
+        pytest.raises(UserError, match=r"config\.secrets: the environment variable RMSWEB_NOT_SET") as error,
+    ):
+        run([job(0)], tmp_path, script, settings, judge=judged_by(server))
+    assert error.value.exit_code == 2
+
+
+def test_an_error_of_a_judge_ends_the_run_and_is_no_verdict(tmp_path, capfd):
+    with (
+        PromptServer(lambda _: completion("SUCCESS")) as server,
+        pytest.raises(UserError, match="unexpected ValueError; see the log"),
+    ):
+        wrong = dataclasses.replace(judged_by(server), method="none")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("collection.fleet.run.make_judge", lambda *_, **__: int("x"))
+            run([job(0)], tmp_path, script, config(), judge=wrong)
+    assert "invalid literal" in capfd.readouterr().err
+    assert [one.fate for one in rounds(tmp_path)] == ["unjudged"]
 
 
 ENDED = {"outcome": "unreachable", "judge_text": "", "declared_success": None, "detail": "down"}
-VERDICT = {"judge": "j", "judge_text": "SUCCESS", "success": True}
-UNREAD = {"judge_text": "?"}
-
-
-@given(st.permutations(["ended", "ended again", "played", "unread", "judged"]))
-def test_the_record_that_says_most_counts_in_any_order(tmp_path_factory, order):
-    """Journals are read by number, and not in the order in which they were written."""
-    folder = tmp_path_factory.mktemp("journals")
-    changes = {"ended": ENDED, "ended again": ENDED, "played": {}, "unread": UNREAD, "judged": VERDICT}
-    entries = {}
-    for number, name in enumerate(changes):
-        journal = new_journal(folder)
-        with Journal(folder / FOLDER / journal) as file:
-            record = run(1, **changes[name]).model_copy(update={"seconds": float(number)})
-            entries[name] = append_record(record, file, journal)
-    ranks = {"ended": 0, "ended again": 1, "played": 2, "unread": 3, "judged": 4}
-    index, best = JournalIndex(folder / "empty", judged=True), -1
-    for name in order:
-        assert index.add(entries[name]) == (ranks[name] > best), name
-        best = max(best, ranks[name])
-        (known,) = index.rounds(entries[name].task_id)
-        assert known == entries[list(ranks)[best]]
 
 
 @pytest.mark.parametrize("replays", [0, 1, 2])
 def test_what_ended_without_a_result_is_played_again_so_often(tmp_path, replays):
-    task = run(1).task.task_id
+    task = job(0, replays=replays)
     for times in itertools.count(1):
-        name = new_journal(tmp_path)
-        with Journal(tmp_path / FOLDER / name) as journal:
-            append_record(run(1, **ENDED).model_copy(update={"attempt": 1}), journal, name)
-        index = JournalIndex(tmp_path)
-        again = index.reopen(task, replays)
-        assert again == (times <= replays) and len(index.entries) == 1 - again
-        assert Job(run(1).task, attempts=1).is_over(index.successes(task)) == (not again)
-        if not again:
-            assert times == replays + 1
-            return
+        pool, played = run([task], tmp_path, lambda *_: Act(played=episode(0, **ENDED)), config())
+        if not pool.begun:
+            assert times == replays + 2
+            break
+        assert played.status().rounds == 1
+    # A result is not played again.
+    run([job(1)], tmp_path, script, config())
+    assert not run([job(1, replays=9)], tmp_path, script, config())[0].begun

@@ -136,7 +136,7 @@ def test_a_run_that_may_open_none_of_its_sites_exits_with_one_line(tmp_path, mod
         "error: no task can be played: the guard refuses http://shop"
     )
     assert "config.guard.task_site=True" in line
-    assert not agent.calls and not (tmp_path / "run" / "journal").exists()
+    assert not agent.calls and not (tmp_path / "run" / "episodes.jsonl").exists()
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_a_run_whose_sites_all_refuse_is_an_error(site, models, tmp_path):
 
 @pytest.mark.slow
 def test_tasks_of_a_site_that_refuses_are_set_aside_and_played_again_on_request(
-    site, models, tmp_path, monkeypatch
+    site, models, tmp_path, monkeypatch, capfd
 ):
     agent, _ = models
     good, wait = (
@@ -171,9 +171,8 @@ def test_tasks_of_a_site_that_refuses_are_set_aside_and_played_again_on_request(
     config = settings("web", site, models, tasks_file=file, rounds=1, **once)
     report = collect(config, tmp_path / "run")
     assert report["outcomes"] == {"captcha": 1, "done": 1} and report["set_aside"] == {"wall.test": 2}
-    rows = [json.loads(line) for line in (tmp_path / "run" / "set_aside.jsonl").read_text().splitlines()]
-    assert [(row["task_id"], row["rounds"]) for row in rows] == [("wall-1", 0), ("wall-2", 0)]
-    assert all(row["reason"].startswith("wall.test was refused 1 times in a row, the last") for row in rows)
+    said = "set aside, 2 of wall.test: wall.test was refused 1 times in a row, the last was captcha"
+    assert said in capfd.readouterr().err
     # A finished run stays as it is.
     monkeypatch.setattr(_Handler, "walls", False)
     assert collect(config, tmp_path / "run") == report
@@ -185,15 +184,15 @@ def test_tasks_of_a_site_that_refuses_are_set_aside_and_played_again_on_request(
 
 
 @pytest.mark.slow
-def test_a_task_whose_start_page_robots_txt_disallows_is_set_aside_at_once(site, models, tmp_path):
+def test_a_task_whose_start_page_robots_txt_disallows_is_set_aside_at_once(site, models, tmp_path, capfd):
     file = Path(tasks_file(tmp_path, "shop", "shop"))
     file.write_text(file.read_text().replace("http://shop.test/", "http://shop.test/private", 1))
     report = collect(settings("web", site, models, tasks_file=str(file)), tmp_path / "run")
     # The other task of the site is played as usual.
     assert report["outcomes"] == {"done": 2, "unreachable": 1} and report["set_aside"] == {"shop.test": 1}
-    (row,) = [json.loads(line) for line in (tmp_path / "run" / "set_aside.jsonl").read_text().splitlines()]
-    assert (row["task_id"], row["rounds"]) == ("shop-0", 1)
-    assert "robots.txt of the site disallows this page" in row["reason"]
+    printed = capfd.readouterr().err
+    assert "set aside, 1 of shop.test: shop-0: " in printed
+    assert "robots.txt of the site disallows this page" in printed
     runs = {run.trajectory_id: run for run in read_dataset(tmp_path / "run", Trajectory)}
     assert [one.kind for one in runs["shop-0#teacher-1"].incidents] == ["robots_refused"]
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,17 +15,17 @@ import pytest
 from collection.agent.prompt import GUIDANCE_TAG
 from collection.environments.miniwob import make_task
 from collection.fleet import run as fleet
-from collection.fleet.activity import WORKERS
-from collection.fleet.build import fleet_config
-from collection.fleet.config import CollectSettings
-from collection.fleet.journals import load_histories
+from collection.fleet.config import CollectSettings, resolved
+from collection.fleet.journal import RunJournal
 from collection.fleet.rounds import Job
-from collection.fleet.worker_pool import LocalWorkerPool
+from collection.fleet.run import Fleet, Run
 from configs.collect import get_config
-from rmsweb_jax.records.dataset import read_dataset, read_manifest
+from rmsweb_jax.errors import StoppedError
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.tools import check_dataset
+from rmsweb_jax.records.versions import keep_version
 from rmsweb_jax.settings import from_config
 from tests.fleet.differences import first_difference
 from tests.fleet.processes import kind_of
@@ -46,7 +47,7 @@ def settings(**fleet_settings):
 def setup(**fleet_settings):
     run = from_config(CollectSettings, settings())
     fleet = run.fleet.model_copy(update=fleet_settings)
-    return fleet_config(run.model_copy(update={"fleet": fleet}))
+    return resolved(run.model_copy(update={"fleet": fleet}))
 
 
 def jobs():
@@ -70,23 +71,31 @@ def assert_equal(found, wanted):
 
 @pytest.fixture(scope="module")
 def seen():
-    """What `workers.json` has said of workers, each time that it was written."""
+    """What the files of workers have said."""
     return []
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory, seen):
     folder = tmp_path_factory.mktemp("whole")
-    wait = LocalWorkerPool.wait
+    with watched(folder, seen.extend):
+        return folder, fleet.run_tasks(jobs(), folder, setup(), None, "collect")
 
-    def watched(self, seconds):
-        if (folder / WORKERS).exists():
-            seen.append(json.loads((folder / WORKERS).read_bytes()))
-        return wait(self, min(seconds, 0.2))
+
+@contextlib.contextmanager
+def watched(folder, look):
+    """Shows `look` what the workers of a run do, often."""
+    wait = Run._wait_seconds
+
+    def often(self):
+        files = list(folder.glob("live/*.json"))
+        with contextlib.suppress(FileNotFoundError):
+            look([json.loads(file.read_bytes()) for file in files])
+        return min(wait(self), 0.05)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalWorkerPool, "wait", watched)
-        return folder, fleet.run_tasks(jobs(), folder, setup(), "collect")
+        patch.setattr(Run, "_wait_seconds", often)
+        yield
 
 
 def test_data_set_is_complete_sorted_and_without_guidance(played):
@@ -105,14 +114,13 @@ def test_data_set_is_complete_sorted_and_without_guidance(played):
         assert GUIDANCE_TAG not in text and not any(line in text for line in guidance)
 
 
-def test_what_each_worker_does_is_in_one_file_while_it_runs(played, seen):
+def test_what_each_worker_does_is_in_a_file_while_it_runs(played, seen):
     folder, result = played
-    assert not (folder / WORKERS).exists(), "the run has ended"
-    rows = [row for one in seen for row in one["workers"]]
-    assert {row["worker"] for row in rows} == {"000001", "000002"}
+    assert not (folder / "live").exists(), "the run has ended"
+    assert {row["worker"] for row in seen} == {"1", "2"}
     known = {(one.task.task_id, one.attempt): one for one in result.trajectories()}
-    assert {row["waiting_for"] for row in rows} <= {"browser", "page", "model", "site"}
-    for row in rows:
+    assert {row["waiting_for"] for row in seen} <= {"browser", "page", "model"}
+    for row in seen:
         if row["step"]:
             played_round = known[row["task_id"], row["attempt"]]
             assert row["site"] == played_round.task.site and row["step"] <= len(played_round.steps)
@@ -135,29 +143,23 @@ class _SlowModel(ModelServer):
 
 def test_the_file_says_that_a_worker_waits_for_a_model(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "key")
-    wait, waiting = LocalWorkerPool.wait, []
+    waiting = []
 
-    def watched(self, seconds):
-        if (tmp_path / WORKERS).exists():
-            rows = json.loads((tmp_path / WORKERS).read_bytes())["workers"]
-            waiting.extend(row for row in rows if row["waiting_for"] == "model")
-            if waiting:
-                server.free.set()
-        return wait(self, min(seconds, 0.2))
+    def look(rows):
+        waiting.extend(row for row in rows if row["waiting_for"] == "model")
+        if waiting:
+            server.free.set()
 
-    monkeypatch.setattr(LocalWorkerPool, "wait", watched)
     with _SlowModel() as server:
         changed = settings(workers=1)
         changed["actor"] |= {"kind": "chat", "base_url": f"{server.url}/v1", "model": "slow"}
-        config = fleet_config(from_config(CollectSettings, changed))
-        result = fleet.run_tasks([Job(make_task("click-tab", 0), 1, 1, False)], tmp_path, config, "collect")
+        config = resolved(from_config(CollectSettings, changed))
+        job = Job(make_task("click-tab", 0), 1, 1, False)
+        with watched(tmp_path, look):
+            result = fleet.run_tasks([job], tmp_path, config, None, "collect")
     (trajectory,) = result.trajectories()
     row = waiting[0]
-    assert (row["worker"], row["task_id"], row["attempt"]) == (
-        "000001",
-        "miniwob/click-tab/0",
-        trajectory.attempt,
-    )
+    assert (row["worker"], row["task_id"], row["attempt"]) == ("1", "miniwob/click-tab/0", 1)
     assert (row["model"], row["step"]) == ("slow", 1)
     assert row["screenshot"] == trajectory.steps[0].observation.screenshot
 
@@ -168,23 +170,22 @@ from pathlib import Path
 from collection.environments.miniwob import make_task
 from collection.fleet import run
 from collection.fleet.run import run_tasks
-from collection.fleet.worker_pool import LocalWorkerPool
 from collection.fleet.rounds import Job
 from experiments.cli import user_errors
 from tests.fleet.test_local import setup
 changes, pages, stop = json.loads(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
-handle, handled = run.Fleet._handle, []
-def counted(self, worker, message):
-    handle(self, worker, message)
-    handled.append(message)
+handle, handled = run.Run._played, []
+def counted(self, slot, future):
+    handle(self, slot, future)
+    handled.append(future)
     if len(handled) == stop:
         print(json.dumps([one.process.pid for one in self._pool._workers.values()]), flush=True)
         sys.stdin.readline()
-run.Fleet._handle = counted
+run.Run._played = counted
 if __name__ == "__main__":
     jobs = [Job(make_task(page, 0), 5, 2, True) for page in pages]
     with user_errors():
-        run_tasks(jobs, Path(sys.argv[1]), setup(**changes), "collect")
+        run_tasks(jobs, Path(sys.argv[1]), setup(**changes), None, "collect")
 """
 
 
@@ -231,49 +232,77 @@ def is_alive(process):
 def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, parent, tmp_path):
     """An uninterrupted run with one worker, so that the number of workers is covered too."""
     workdir = tmp_path / "run"
-    process, family = parent(workdir, 1, workers=1, publish_s=0.2)
-    while not (workdir / "manifest.json").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
+    process, family = parent(workdir, 1, workers=1)
     process.kill()
     process.communicate()
     assert_gone(family)
-    # What was published stays, and is whole.
-    (first,) = read_dataset(workdir, Trajectory)
-    assert read_manifest(workdir).growing and check_dataset(workdir).problems == []
-    assert load_histories(workdir)[first.task.task_id].trajectories == {first.attempt: first}
+    # What there is can be used meanwhile.
+    (first,) = read_dataset(keep_version(workdir), Trajectory)
     process, family = parent(workdir, 1, workers=1, drain_seconds=60.0)
-    before = len([one for history in load_histories(workdir).values() for one in history.trajectories])
+    before = episodes(workdir)
     process.terminate()
     _, output = process.communicate("go on\n")
     assert process.returncode == 75 and "run the same command again" in output.splitlines()[-1], output
     assert_gone(family)
-    after = len([one for history in load_histories(workdir).values() for one in history.trajectories])
-    # What there is can be used meanwhile.
-    assert after == before == len(list(read_dataset(workdir, Trajectory)))
-    finished = fleet.run_tasks(jobs(), workdir, setup(workers=1), "collect")
+    assert episodes(workdir) == before >= 2
+    kept = keep_version(workdir)
+    assert first in read_dataset(kept, Trajectory) and check_dataset(kept).problems == []
+    assert len(list(read_dataset(kept, Trajectory))) == before
+    finished = fleet.run_tasks(jobs(), workdir, setup(workers=1), None, "collect")
     assert_equal(finished, played[1])
-    assert read_manifest(workdir).finished and not read_manifest(workdir).growing
+    assert keep_version(workdir) == workdir
+
+
+def episodes(workdir):
+    with contextlib.closing(RunJournal(workdir)) as journal:
+        return len(journal.order)
 
 
 def test_lost_workers_and_browsers_are_replaced(played, tmp_path, monkeypatch):
     """Each is killed once as soon as it is there, and what comes out is the same."""
-    wait, killed = LocalWorkerPool.wait, set()
+    wait, killed = Run._wait_seconds, set()
 
-    def kill_once(self, seconds):
+    def kill_once(self):
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 kind = kind_of(child)
                 if kind and kind not in killed and kind == ("driver", "worker", "")[len(killed)]:
                     killed.add(kind)
                     child.kill()
-        return wait(self, min(seconds, 0.1))
+        return min(wait(self), 0.1)
 
-    monkeypatch.setattr(LocalWorkerPool, "wait", kill_once)
-    result = fleet.run_tasks(jobs()[:1], tmp_path, setup(workers=1, retries=3, crashes=5), "collect")
+    monkeypatch.setattr(Run, "_wait_seconds", kill_once)
+    result = fleet.run_tasks(jobs()[:1], tmp_path, setup(workers=1, retries=3, crashes=5), None, "collect")
     assert killed == {"driver", "worker"}
     expected = [one for one in played[1].trajectories() if one.task.task_id == jobs()[0].task.task_id]
     trajectories = list(result.trajectories())
     assert [strip(one) for one in trajectories] == [strip(one) for one in expected]
     # The worker died over a round; the driver may have gone before one had begun.
     assert 1 <= sum(one.retries for one in trajectories) <= len(killed)
+
+
+def test_browsers_survive_from_one_run_of_a_fleet_to_the_next(played, tmp_path):
+    """A worker that is lost between two runs is replaced."""
+    browsers = []
+    with Fleet(setup()) as living:
+        for number in range(3):
+            found = living.run(jobs(), tmp_path / str(number), "collect")
+            assert_equal(found, played[1])
+            children = psutil.Process().children(recursive=True)
+            browsers.append({child.pid for child in children if kind_of(child) == "browser"})
+            if number == 1:
+                next(child for child in children if kind_of(child) == "worker").kill()
+    assert browsers[0] == browsers[1] and len(browsers[0]) == 2
+    assert len(browsers[1] & browsers[2]) == 1
+    assert not [one for one in psutil.Process().children(recursive=True) if kind_of(one)]
+
+
+def test_a_stopped_run_leaves_its_fleet_usable(played, tmp_path):
+    with Fleet(setup(drain_seconds=0.0)) as living:
+        with (
+            watched(tmp_path, lambda rows: rows and signal.raise_signal(signal.SIGTERM)),
+            pytest.raises(StoppedError) as stopped,
+        ):
+            living.run(jobs(), tmp_path, "collect")
+        assert stopped.value.exit_code == 75 and not (tmp_path / "files").exists()
+        assert_equal(living.run(jobs(), tmp_path, "collect"), played[1])

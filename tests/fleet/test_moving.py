@@ -14,11 +14,10 @@ from collection.browser.config import BrowserConfig
 from collection.browser.page import Snapshot
 from collection.browser.session import Browser
 from collection.browser.snapshot import observe
-from collection.fleet.rounds import Job
-from collection.fleet.worker import RoundDone, RoundRequest, RunFailure, Worker
+from collection.fleet.worker import PlayedEpisode, RunFailure, Worker
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import ActionResult
+from rmsweb_jax.records.schema import ActionResult, Trajectory
 from tests.agent.plain_episode import TASK
 from tests.fleet.moving import ACTIONS, Site, Stage, click, index_of, pages_in, parts_of
 from tests.proofs.first_contact.browser import BAD, EVENTS, enter, faults, moving, popups
@@ -247,12 +246,12 @@ def test_an_error_in_an_episode_is_its_outcome_unless_the_user_can_fix_it(
 
     monkeypatch.setattr(Worker, "_play_once", fails)
     task = TASK.model_copy(update={"task_id": f"miniwob/p/{reason}"})
-    done = stage.worker.play(RoundRequest(Job(task, attempts=1)))
+    done = stage.worker.play(stage.episode(task))
     if reason:
         assert isinstance(done, RunFailure) and done.reason.startswith(reason) and done.exit_code == 2
         return
-    assert isinstance(done, RoundDone) and done.error == "unexpected ValueError"
-    trajectory = stage.trajectory(done)
+    assert isinstance(done, PlayedEpisode) and done.error == "unexpected ValueError"
+    trajectory = Trajectory.model_validate_json(done.record)
     assert (trajectory.outcome, trajectory.retries) == ("crashed", 2)
     assert trajectory.detail == "unexpected ValueError, see the log"
     log = capsys.readouterr().err

@@ -8,13 +8,11 @@ import httpx
 import pytest
 
 from collection.fleet import policy_server
-from collection.fleet.build import FleetConfig, fleet_config
-from collection.fleet.config import CollectSettings
+from collection.fleet.config import CollectSettings, resolved
 from collection.fleet.policy_server import serve_actor
-from collection.fleet.ray_pool import credentials
-from collection.judges.build import JudgeConfig
+from collection.fleet.worker import credentials
 from collection.llm.calls import own_address
-from collection.llm.config import ActorConfig, ModelConfig
+from collection.llm.config import ActorConfig
 from configs.collect import get_config
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import from_config
@@ -81,20 +79,14 @@ def test_a_server_that_other_machines_reach_has_a_key_and_an_address_of_this_one
 
 
 def test_actors_on_other_machines_get_the_keys_of_this_one():
-    judge = ModelConfig(kind="chat", base_url="http://x/v1", api_key_env="JUDGE_KEY")
-    settings = get_config("smoke")
-    settings.actor.kind = "scripted"
-    config = fleet_config(from_config(CollectSettings, settings))
-    run = config.settings.model_copy(
-        update={
-            "actor": config.settings.actor.model_copy(update={"api_key_env": "ACTOR_KEY"}),
-            "secrets": ("SHOP", "BANK=*.example.com"),
-        }
-    )
-    config = FleetConfig(run, JudgeConfig(method="own_outcome", model=judge))
+    config = get_config("smoke")
+    config.actor.kind = "scripted"
+    settings = resolved(from_config(CollectSettings, config))
+    actor = settings.actor.model_copy(update={"api_key_env": "ACTOR_KEY"})
+    settings = settings.model_copy(update={"actor": actor, "secrets": ("SHOP", "BANK=*.example.com")})
     wanted = {"ACTOR_KEY": "a", "SHOP": "c", "BANK": "d", "OPENAI_ORG_ID": "e"}
     # The judge runs on this machine.
-    assert credentials(config, wanted | {"JUDGE_KEY": "b", "HOME": "/root", "PATH": "/bin"}) == wanted
+    assert credentials(settings, wanted | {"JUDGE_KEY": "b", "HOME": "/root", "PATH": "/bin"}) == wanted
 
 
 @pytest.mark.parametrize("python", ["", sys.executable, "/nowhere/python"])

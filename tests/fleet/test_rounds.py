@@ -1,10 +1,15 @@
 """Rounds, resuming in the middle of them, and what the yield report counts."""
 
+import contextlib
+
 import pytest
 
 from collection.agent.loop import crashed_trajectory
-from collection.fleet.rounds import Job, Reflected, TaskHistory, reflection_report, run_round, yield_report
-from rmsweb_jax.records.schema import CallUsage, Reflection, Task, Trajectory
+from collection.fleet.journal import RunJournal
+from collection.fleet.rounds import Job, Reflected, reflection_report, yield_report
+from rmsweb_jax.records.episodes import EPISODES
+from rmsweb_jax.records.schema import CallUsage, Reflection, Task
+from tests.fleet.acting import Act, config, run
 
 
 def task(number=1, site="p"):
@@ -16,30 +21,18 @@ def attempt_at(one, attempt, success):
     return crashed.model_copy(update={"success": success, "outcome": "done"})
 
 
-class Run:
-    """Plays a job whose attempts end as given, and collects the journaled ones."""
-
-    def __init__(self, outcomes):
-        self.outcomes, self.kept, self.guided = outcomes, [], []
-
-    def __call__(self, job, history=None):
-        history = TaskHistory() if history is None else history
-        while not job.is_over(history.successes):
-            run_round(job, history, self._play, self._reflect, self.kept.append)
-        return [one.attempt for one in self.kept if isinstance(one, Trajectory)]
-
-    def _play(self, one, attempt, guidance):
-        self.guided.append(guidance)
-        return attempt_at(one, attempt, self.outcomes[attempt - 1])
-
-    def _reflect(self, trajectory, guidance):
-        text = f"{guidance}r{trajectory.attempt}"
-        reflection = Reflection(task_id=trajectory.task.task_id, attempt=trajectory.attempt, guidance=text)
-        return Reflected(reflection=reflection, usage=CallUsage(cost=0.25))
+def play(workdir, outcomes, **rules):
+    """Plays a task whose attempts end as given; returns the guidance of the rounds that were played now."""
+    job = Job(task(), **{"attempts": 5, "stop_after": 2, "reflective": True, **rules})
+    before = len(rounds(workdir))
+    run([job], workdir, lambda _, number: Act(success=outcomes[before + number]), config())
+    return [one.detail for one in rounds(workdir)[before:]]
 
 
-def job(**options):
-    return Job(task(), **{"attempts": 5, "stop_after": 2, "reflective": True, **options})
+def rounds(workdir):
+    workdir.mkdir(exist_ok=True)
+    with contextlib.closing(RunJournal(workdir)) as journal:
+        return journal.order
 
 
 @pytest.mark.parametrize(
@@ -51,41 +44,37 @@ def job(**options):
         ([True, False, False, False, False], [1, 2, 3, 4, 5]),
     ],
 )
-def test_at_most_five_rounds_ending_at_two_successes(outcomes, played):
-    assert Run(outcomes)(job()) == played
+def test_at_most_five_rounds_ending_at_two_successes(outcomes, played, tmp_path):
+    play(tmp_path, outcomes)
+    assert [one.attempt for one in rounds(tmp_path)] == played
 
 
-def test_each_round_sees_the_reflection_on_the_one_before():
-    run = Run([False] * 3 + [True] * 2)
-    run(job())
-    assert run.guided == ["", "r1", "r1r2", "r1r2r3", "r1r2r3r4"]
+def test_each_round_sees_the_reflection_on_the_one_before(tmp_path):
+    assert play(tmp_path, [False] * 3 + [True] * 2) == ["", "r1", "r1r2", "r1r2r3", "r1r2r3r4"]
 
 
-def test_without_reflection_guidance_stays_empty():
-    run = Run([False] * 5)
-    run(job(reflective=False))
-    assert run.guided == [""] * 5 and all(isinstance(one, Trajectory) for one in run.kept)
+def test_without_reflection_guidance_stays_empty(tmp_path):
+    assert play(tmp_path, [False] * 5, reflective=False) == [""] * 5
 
 
-def test_fixed_attempts_ignore_successes():
-    assert Run([True] * 3)(job(attempts=3, stop_after=0, reflective=False)) == [1, 2, 3]
+def test_fixed_attempts_ignore_successes(tmp_path):
+    assert len(play(tmp_path, [True] * 3, attempts=3, stop_after=0, reflective=False)) == 3
 
 
-def test_interrupted_rounds_are_continued_not_repeated():
-    full = Run([False, False, True, True])
-    full(job())
-    for cut in range(len(full.kept) + 1):
-        history = TaskHistory()
-        for one in full.kept[:cut]:
-            if isinstance(one, Trajectory):
-                history.trajectories[one.attempt] = one
-            else:
-                history.reflections[one.reflection.attempt] = one
-        rest = Run(full.outcomes)
-        rest(job(), history)
-        assert full.kept[:cut] + rest.kept == full.kept
-        played = len(rest.guided)
-        assert rest.guided == full.guided[len(full.guided) - played :]
+def test_interrupted_rounds_are_continued_not_repeated(tmp_path):
+    outcomes = [False, False, True, True]
+    guided = play(tmp_path / "whole", outcomes)
+    whole = (tmp_path / "whole" / EPISODES).read_bytes().splitlines(keepends=True)
+    assert len(whole) == 7, "rounds, and reflections between them"
+    for cut in range(len(whole) + 1):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        # Also in the middle of a line.
+        torn = whole[cut][:-5] if cut < len(whole) else b""
+        (folder / EPISODES).write_bytes(b"".join(whole[:cut]) + torn)
+        rest = play(folder, outcomes)
+        assert (folder / EPISODES).read_bytes() == b"".join(whole)
+        assert rest == guided[len(guided) - len(rest) :]
 
 
 def test_yield_report():

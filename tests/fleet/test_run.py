@@ -13,29 +13,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collection.fleet.config import SiteLimits
-from collection.fleet.journals import JournalIndex, load_histories
-from collection.fleet.publishing import Publisher
-from collection.fleet.run import make_pool
-from collection.fleet.set_aside import read_set_aside
-from collection.fleet.worker import RoundRequest, RunFailure, Worker
+from collection.fleet.journal import RunJournal
+from collection.fleet.pool import NotPlacedError, make_pool
+from collection.fleet.worker import Episode, RunFailure, Worker
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.records.dataset import read_dataset
+from rmsweb_jax.records.episodes import write_episodes
 from rmsweb_jax.records.schema import Trajectory
-from tests.fleet.acting import Act, acted, config, run, web_job
+from tests.fleet.acting import DIES, Act, config, run, web_job
 
 LIMITS = SiteLimits(max_per_site=1, site_interval_s=5.0, backoff_s=60.0, backoff_max_s=600.0)
 
 
-def kept(workdir):
+def journal(workdir):
+    with contextlib.closing(RunJournal(workdir)) as opened:
+        return opened
+
+
+def rounds(workdir):
+    """By task and attempt."""
     return {
-        (task, attempt)
-        for task, history in load_histories(workdir).items()
-        for attempt in history.trajectories
+        (task, attempt): one for task, of in journal(workdir).rounds.items() for attempt, one in of.items()
     }
 
 
 def lines(workdir):
-    return sum(len(path.read_bytes().splitlines()) for path in (workdir / "journal").glob("*"))
+    return (workdir / "episodes.jsonl").read_bytes().count(b"\n")
 
 
 @settings(max_examples=15)
@@ -46,7 +49,7 @@ def lines(workdir):
             Act,
             seconds=st.floats(0.1, 5.0),
             outcome=st.sampled_from(["done", "max_steps", "blocked"]),
-            dies=st.sampled_from(["", "", "before", "after"]),
+            raises=st.sampled_from([None, None, DIES.raises, NotPlacedError()]),
         ),
         min_size=1,
         max_size=12,
@@ -71,8 +74,8 @@ def test_no_round_is_lost_or_doubled_by_deaths_and_stops(attempts, acts, workers
             except StoppedError as error:
                 assert error.exit_code == 75
         run(jobs, workdir, script, setup)
-        assert kept(workdir) == wanted and lines(workdir) == len(wanted)
-        Publisher(jobs, workdir, setup.settings.actor, JournalIndex(workdir)).finish()
+        assert rounds(workdir).keys() == wanted and lines(workdir) == len(wanted)
+        write_episodes(workdir / "episodes.jsonl", workdir, {})
         ids = [one.trajectory_id for one in read_dataset(workdir, Trajectory)]
         assert ids == sorted(set(ids)) and len(ids) == len(wanted)
 
@@ -81,8 +84,7 @@ def test_sites_keep_their_rate_limits(tmp_path):
     jobs = [web_job("a/1"), web_job("a/2"), web_job("b/1"), web_job("b/2")]
     pool, fleet = run(jobs, tmp_path, lambda task, _: Act(seconds=2.0), config(LIMITS, workers=4))
     assert pool.begun == [(0.0, "a/1"), (0.0, "b/1"), (5.0, "a/2"), (5.0, "b/2")]
-    assert len(pool.journals) == 2, "no more workers than had something to do"
-    assert pool.closed_idle == {1, 2}
+    assert pool.slots == {1, 2}, "no more workers than had something to do"
     assert fleet.status().tasks_done == 4
 
 
@@ -102,7 +104,7 @@ def test_a_site_that_blocks_is_visited_less_and_shown(tmp_path):
     assert "closed sites bad.com for 240 s" in status.line() and "captcha 3" in status.line()
 
 
-def test_a_site_that_refuses_is_given_up_and_its_tasks_are_set_aside(tmp_path):
+def test_a_site_that_refuses_is_given_up_and_its_tasks_are_set_aside(tmp_path, capsys):
     """Ten tasks of five rounds each; without a limit their pauses alone take more than a day."""
     jobs = [web_job(f"bad/{number}", attempts=5, reflective=True) for number in range(10)]
     jobs.append(web_job("good/1", attempts=2))
@@ -117,14 +119,15 @@ def test_a_site_that_refuses_is_given_up_and_its_tasks_are_set_aside(tmp_path):
     status = fleet.status()
     assert (status.tasks_done, status.set_aside) == (1, {"bad.com": 10})
     assert "set aside 10 of bad.com" in status.line()
-    rows = read_set_aside(tmp_path)
-    assert {task: row.rounds for task, row in rows.items()} == {
-        f"bad/{number}": int(number < 3) for number in range(10)
-    }
-    assert rows["bad/9"].reason == "bad.com was refused 3 times in a row, the last was captcha"
-    # Resuming leaves them aside.
+    assert len(rounds(tmp_path)) == 5
+    printed = capsys.readouterr().err.splitlines()
+    reason = "of bad.com: bad.com was refused 3 times in a row, the last was captcha"
+    assert printed == [f"set aside, 1 {reason}", f"set aside, 9 {reason}"]
+    # Resuming leaves them aside, unless it is asked to try them again.
     again, fleet = run(jobs, tmp_path, script, config(LIMITS))
     assert not again.begun and fleet.status().set_aside == {"bad.com": 10}
+    again, fleet = run(jobs, tmp_path, lambda *_: Act(), config(LIMITS, retry_set_aside=True))
+    assert fleet.status().tasks_done == 11 and not fleet.status().set_aside
 
 
 def test_a_task_whose_start_is_refused_is_set_aside_while_others_of_its_site_are_played(tmp_path):
@@ -134,8 +137,8 @@ def test_a_task_whose_start_is_refused_is_set_aside_while_others_of_its_site_are
         return Act(outcome="unreachable" if task == "a/bad" else "done")
 
     _, fleet = run(jobs, tmp_path, script, config(LIMITS))
-    assert fleet.status().tasks_done == 2
-    assert {task: row.rounds for task, row in read_set_aside(tmp_path).items()} == {"a/bad": 3}
+    assert (fleet.status().tasks_done, fleet.status().set_aside) == (2, {"a.com": 1})
+    assert sum(task == "a/bad" for task, _ in rounds(tmp_path)) == 3
 
 
 @pytest.mark.parametrize("seconds", [1800.0, math.inf])
@@ -158,17 +161,15 @@ def test_refused_rounds_are_not_reflected_on(tmp_path):
     job = web_job("a/1", attempts=4, reflective=True)
     outcomes = ["done", "captcha", "blocked", "done"]
     run([job], tmp_path, lambda task, number: Act(outcome=outcomes[number]), config())
-    history = load_histories(tmp_path)["a/1"]
     # The guidance after the first round is that of all later ones.
-    assert [one.detail for _, one in sorted(history.trajectories.items())] == ["", "r1", "r1", "r1"]
-    assert list(history.reflections) == [1]
+    assert [one.detail for _, one in sorted(rounds(tmp_path).items())] == ["", "r1", "r1", "r1"]
+    assert list(journal(tmp_path).reflections["a/1"]) == [1]
 
 
 def test_reflections_go_along_and_are_counted(tmp_path):
     job = web_job("a/1", attempts=3, stop_after=2, reflective=True)
     _, fleet = run([job], tmp_path, lambda task, number: Act(success=number == 1), config())
-    history = load_histories(tmp_path)["a/1"]
-    assert [one.detail for _, one in sorted(history.trajectories.items())] == ["", "r1", "r1r2"]
+    assert [one.detail for _, one in sorted(rounds(tmp_path).items())] == ["", "r1", "r1r2"]
     status = fleet.status()
     assert (status.rounds, status.successes, status.cost) == (3, 1, 1.0)
     assert status.tokens == 2400 and "tokens 2,400; cost $1.00" in status.line()
@@ -181,7 +182,7 @@ def test_after_a_stop_no_job_starts_and_running_jobs_end(tmp_path):
     jobs = [web_job(f"a/{number}") for number in range(6)]
     with pytest.raises(StoppedError, match="run the same command again") as stopped:
         run(jobs, tmp_path, lambda *_: Act(seconds=4.0), config(drain_seconds=10.0), lambda now: now >= 1)
-    assert stopped.value.exit_code == 75 and kept(tmp_path) == {("a/0", 1), ("a/1", 1)}
+    assert stopped.value.exit_code == 75 and rounds(tmp_path).keys() == {("a/0", 1), ("a/1", 1)}
 
 
 def test_after_a_stop_slow_jobs_are_killed(tmp_path):
@@ -192,7 +193,7 @@ def test_after_a_stop_slow_jobs_are_killed(tmp_path):
 
     with pytest.raises(StoppedError):
         run(jobs, tmp_path, script, config(drain_seconds=10.0), lambda now: now >= 1)
-    assert kept(tmp_path) == {("a/0", 1)}
+    assert rounds(tmp_path).keys() == {("a/0", 1)}
 
 
 def test_spent_money_ends_the_run_with_its_own_code(tmp_path):
@@ -204,9 +205,9 @@ def test_spent_money_ends_the_run_with_its_own_code(tmp_path):
 
     with pytest.raises(UserError, match="budget") as error:
         run(jobs, tmp_path, script, config())
-    assert error.value.exit_code == 4 and kept(tmp_path) == {("a/1", 1)}
+    assert error.value.exit_code == 4 and rounds(tmp_path).keys() == {("a/1", 1)}
     run(jobs, tmp_path, lambda *_: Act(), config())
-    assert len(kept(tmp_path)) == 4
+    assert len(rounds(tmp_path)) == 4
 
 
 def test_an_error_that_the_user_can_fix_ends_the_run_at_once(tmp_path):
@@ -217,28 +218,29 @@ def test_an_error_that_the_user_can_fix_ends_the_run_at_once(tmp_path):
 
     with pytest.raises(UserError, match="no endpoint") as error:
         run(jobs, tmp_path, script, config())
-    assert error.value.exit_code == 2 and not kept(tmp_path)
+    assert error.value.exit_code == 2 and not rounds(tmp_path)
 
 
 def test_a_task_that_keeps_killing_workers_ends_as_crashed(tmp_path):
     jobs = [web_job("a/bad", attempts=2), web_job("a/good", attempts=2)]
 
     def script(task, number):
-        return Act(dies="before" if task == "a/bad" else "")
+        return DIES if task == "a/bad" else Act()
 
     _, fleet = run(jobs, tmp_path, script, config(retries=1))
-    bad = load_histories(tmp_path)["a/bad"].trajectories
-    assert [one.outcome for one in bad.values()] == ["crashed", "crashed"]
-    assert "died 2 times, last with exit code -9" in bad[1].detail and not bad[1].success
+    with contextlib.closing(RunJournal(tmp_path)) as opened:
+        bad = [opened.read(one) for one in opened.rounds["a/bad"].values()]
+    assert [one.outcome for one in bad] == ["crashed", "crashed"]
+    assert "died 2 times, last with exit code -9" in bad[0].detail and not bad[0].success
     # The second round was not even tried.
-    assert [one.retries for one in bad.values()] == [1, 0]
+    assert [one.retries for one in bad] == [1, 0]
     assert fleet.status().deaths == 2 and fleet.status().outcomes == {"done": 2, "crashed": 2}
 
 
 def test_when_all_workers_die_the_run_ends(tmp_path):
     jobs = [web_job(f"a/{number}") for number in range(9)]
     with pytest.raises(UserError, match="as for the tasks before it"):
-        run(jobs, tmp_path, lambda *_: Act(dies="before"), config(retries=0))
+        run(jobs, tmp_path, lambda *_: DIES, config(retries=0))
 
 
 def test_when_each_task_meets_an_error_of_this_program_the_run_ends(tmp_path):
@@ -249,7 +251,7 @@ def test_when_each_task_meets_an_error_of_this_program_the_run_ends(tmp_path):
         UserError, match=r"a/\d: unexpected KeyError, as for the tasks before it; see the log"
     ):
         run([web_job(f"a/{number}") for number in range(9)], tmp_path / "all", script, config())
-    assert len(load_histories(tmp_path / "all")) == 3
+    assert len(rounds(tmp_path / "all")) == 3
     # Three rounds of one task do not, nor three tasks with a played round between them.
     run([web_job("a/1", attempts=4)], tmp_path / "one", script, config())
     good = ("a/0", "a/2", "a/4", "a/6", "a/8")
@@ -261,19 +263,36 @@ def test_when_each_task_meets_an_error_of_this_program_the_run_ends(tmp_path):
     )
 
 
-def test_an_engine_that_is_not_installed_is_refused(tmp_path, monkeypatch):
+def test_a_round_whose_worker_finds_no_room_is_played_by_another(tmp_path):
+    """A cluster has lost nodes; nothing counts as a death of a worker."""
+
+    def script(task, number):
+        return Act(raises=NotPlacedError()) if number in (1, 2) else Act()
+
+    jobs = [web_job(f"a/{number}", attempts=2) for number in range(4)]
+    _, fleet = run(jobs, tmp_path, script, config())
+    status = fleet.status()
+    assert (status.tasks_done, status.rounds, status.deaths) == (4, 8, 0)
+
+
+def test_a_run_of_an_earlier_version_is_refused(tmp_path):
+    (tmp_path / "journal").mkdir()
+    with pytest.raises(UserError, match="begun by an earlier version, whose journals are in"):
+        run([web_job("a/1")], tmp_path, lambda *_: Act(), config())
+
+
+def test_an_engine_that_is_not_installed_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.exceptions", None)
     with pytest.raises(UserError, match="Ray is not installed"):
-        make_pool(tmp_path, config(engine="ray"))
+        make_pool(config(engine="ray"))
 
 
 def test_without_chromium_no_worker_starts(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("PATH", "")
-    pool = make_pool(tmp_path, config())
-    with contextlib.ExitStack() as stack:
-        stack.callback(pool.close, frozenset())
-        with pytest.raises(UserError, match="chromium not found; install "):
-            pool.start("000001.jsonl")
+    settings = config()
+    episode = Episode(web_job("a/1").task, 1, "", 0, tmp_path, settings.actor, None)
+    with pytest.raises(UserError, match="chromium not found; install "):
+        make_pool(settings).submit(1, episode)
     assert capfd.readouterr() == ("", "")
 
 
@@ -282,16 +301,18 @@ def full(*_):
 
 
 def test_a_full_disk_fails_the_run_and_leaves_nothing_half_written(tmp_path, monkeypatch):
-    job = web_job("a/1")
-    with Worker(tmp_path, "000001.jsonl", config()) as worker:
-        monkeypatch.setattr(worker, "_play", full)
-        found = worker.play(RoundRequest(job))
-        assert found.exit_code == 2 and "disk full while writing images/ab.png" in found.reason
-        monkeypatch.setattr(worker, "_play", lambda task, attempt, _: acted(task, attempt, Act()))
-        monkeypatch.setattr(os, "fsync", full)
-        assert worker.play(RoundRequest(job)).exit_code == 2
-        monkeypatch.undo()
-        assert not kept(tmp_path) and not lines(tmp_path)
-        monkeypatch.setattr(worker, "_play", lambda task, attempt, _: acted(task, attempt, Act()))
-        assert [one.attempt for one in worker.play(RoundRequest(job)).entries] == [1]
-    assert kept(tmp_path) == {("a/1", 1)}
+    """Screenshots are written by workers, records by the parent."""
+    settings = config()
+    worker = Worker(1, settings)
+    monkeypatch.setattr(worker, "_play", full)
+    found = worker.play(Episode(web_job("a/1").task, 1, "", 0, tmp_path, settings.actor, None))
+    assert isinstance(found, RunFailure)
+    assert found.exit_code == 2 and "disk full while writing images/ab.png" in found.reason
+    jobs = [web_job("a/1"), web_job("a/2")]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            run(jobs[:1], tmp_path, lambda *_: Act(), settings)
+    assert not rounds(tmp_path) and not lines(tmp_path)
+    run(jobs, tmp_path, lambda *_: Act(), settings)
+    assert rounds(tmp_path).keys() == {("a/1", 1), ("a/2", 1)} and lines(tmp_path) == 2

@@ -7,8 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from collection.fleet.build import fleet_config
-from collection.fleet.config import CollectSettings
+from collection.fleet.config import CollectSettings, resolved
 from collection.fleet.rounds import Job
 from collection.fleet.run import run_tasks
 from configs.collect import get_config
@@ -35,14 +34,12 @@ class Visited:
       trajectories: by behaviour.
       prompts: what the model was sent, pictures left out.
       contacts: what reached the forbidden server.
-      workers: how many were started.
     """
 
     workdir: Path
     trajectories: dict[str, Trajectory]
     prompts: list[bytes]
     contacts: list[str]
-    workers: int
 
 
 def settings(running: Running, model: PlanServer) -> CollectSettings:
@@ -85,7 +82,7 @@ def visit(behaviours: Sequence[Behaviour], running: Running, workdir: Path) -> V
     os.environ[SECRET] = CANARY
     try:
         with PlanServer() as model:
-            played = run_tasks(jobs, workdir, fleet_config(settings(running, model)), "hostile")
+            played = run_tasks(jobs, workdir, resolved(settings(running, model)), None, "hostile")
     finally:
         del os.environ[SECRET]
     return Visited(
@@ -93,7 +90,6 @@ def visit(behaviours: Sequence[Behaviour], running: Running, workdir: Path) -> V
         trajectories={one.task.task_id.partition("/")[2]: one for one in played.trajectories()},
         prompts=model.prompts,
         contacts=list(running.forbidden.contacts),
-        workers=len(list((workdir / "journal").glob("*.jsonl"))),
     )
 
 

@@ -11,8 +11,9 @@ from collection.mining.score import GATES
 from configs.mine import get_config
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
-from rmsweb_jax.records.growing import GrowingDataset
+from rmsweb_jax.records.episodes import EPISODES
 from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import AuditPair, RlPrompt
 from tests.mining.login_runs import CONFIG, OBJECTIVE, PREMATURE, WRONG_TEXT, success
 from tests.trajectories import PNG, SHOT
@@ -105,12 +106,12 @@ def test_summary_counts_every_task_once():
 
 
 def test_collections_that_go_on_are_mined(tmp_path, pools):
-    data = GrowingDataset(tmp_path / "growing", "trajectories")
-    ImageStore(tmp_path / "growing").put(PNG)
-    for run in (*TEACHER, *POLICY):
-        data.publish([run.model_dump_json().encode()], [], {})
-    workdir = run_stage(tmp_path, str(tmp_path / "growing"))
-    (version,) = (tmp_path / "growing/versions").iterdir()
+    ImageStore(tmp_path / "going").put(PNG)
+    with Journal(tmp_path / "going" / EPISODES) as journal:
+        for run in (*TEACHER, *POLICY):
+            journal.append(run.model_dump_json().encode())
+    workdir = run_stage(tmp_path, str(tmp_path / "going"))
+    (version,) = (tmp_path / "going/versions").iterdir()
     assert json.loads((workdir / "report.json").read_text())["pools"] == [str(version)]
     (tmp_path / "again").mkdir()
     whole = run_stage(tmp_path / "again", pools)

@@ -88,7 +88,7 @@ def kill_when(process: subprocess.Popen[bytes], workdir: Path, draw: random.Rand
 
 def _state(workdir: Path) -> tuple[int, int]:
     """Lines of journals, and iterations."""
-    lines = sum(path.read_bytes().count(b"\n") for path in workdir.glob("episodes/*/journal/*.jsonl"))
+    lines = sum(path.read_bytes().count(b"\n") for path in workdir.glob("episodes/*/episodes.jsonl"))
     metrics = workdir / METRICS_FILE
     return lines, metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 

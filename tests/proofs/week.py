@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -24,13 +25,12 @@ from typing import Any
 
 import psutil
 
-from collection.fleet.journals import load_histories
-from collection.fleet.rounds import TaskHistory
-from collection.fleet.set_aside import read_set_aside
 from collection.llm.model import call_seed
 from collection.tasks.files import read_tasks
+from collection.tasks.websites import site_of
 from rmsweb_jax.progress import read_progress
 from rmsweb_jax.records.dataset import read_dataset
+from rmsweb_jax.records.episodes import EPISODES, find_episodes
 from rmsweb_jax.records.schema import RlPrompt, SftSample, Task, Trajectory
 from rmsweb_jax.records.tools import check_dataset
 from tests.hostile.scan import Scanner, artefacts, leaks
@@ -110,7 +110,9 @@ def _busy(workdir: Path) -> int | None:
     """Returns how many workers play, as the run says; None before the first and after the last episode."""
     progress = read_progress(workdir) or {}
     _, found, rest = (progress.get("note") or "").partition("workers busy ")
-    if not found or progress["done"] + len(read_set_aside(workdir)) >= progress["total"]:
+    aside = re.search(r"set aside ([^;]*)", progress.get("note") or "")
+    left = sum(map(int, re.findall(r"(\d+) of", aside[1]))) if aside else 0
+    if not found or progress["done"] + left >= progress["total"]:
         return None
     return int(rest.partition("/")[0])
 
@@ -304,7 +306,7 @@ def _sample(pid: int, stage: Stage, data: Path, sampled: Sampled) -> None:
 
 def _usable(stage: Stage, data: Path, number: int) -> tuple[int, str]:
     """Checks the data set of a run that goes on, and builds an SFT corpus of it."""
-    episodes = sum(len(one.trajectories) for one in _histories(data).values())
+    episodes = len(_journaled(data))
     corpus = stage.folder / f"corpus-{number}"
     command = [sys.executable, "-m", "experiments.build_sft", "--config=configs/build_sft.py:paper"]
     built = subprocess.run(
@@ -321,8 +323,14 @@ def _usable(stage: Stage, data: Path, number: int) -> tuple[int, str]:
     return episodes, " ".join(problems[:1]).replace(str(stage.folder), "")
 
 
-def _histories(data: Path) -> dict[str, TaskHistory]:
-    return load_histories(data) if (data / "journal").is_dir() else {}
+def _journaled(data: Path) -> set[str]:
+    path = data / EPISODES
+    return set(find_episodes(path)[0]) if path.exists() else set()
+
+
+def _set_aside(data: Path) -> dict[str, int]:
+    """Number of tasks by site."""
+    return json.loads((data / "report.json").read_bytes())["set_aside"]
 
 
 def _ends(world: World, tasks: Sequence[Task], data: Path, played: Sequence[Trajectory]) -> dict[str, Any]:
@@ -330,7 +338,7 @@ def _ends(world: World, tasks: Sequence[Task], data: Path, played: Sequence[Traj
     rounds: defaultdict[str, list[Trajectory]] = defaultdict(list)
     for one in played:
         rounds[one.task.task_id].append(one)
-    aside = read_set_aside(data)
+    aside = _set_aside(data)
     ends: Counter[tuple[str, str]] = Counter()
     kinds: Counter[str] = Counter()
     for task in tasks:
@@ -339,7 +347,7 @@ def _ends(world: World, tasks: Sequence[Task], data: Path, played: Sequence[Traj
         solved = any(one.success for one in runs)
         if over:
             end = "solved" if solved else "failed"
-        elif task.task_id in aside and aside[task.task_id].reason:
+        elif site_of(task.website) in aside:
             end = "set_aside"
         else:
             end = "open"
@@ -385,7 +393,6 @@ def _records(
         for step in range(1, 101)
     }
     asked = {seeds[call.seed] for call in calls if call.seed in seeds and not call.failure}
-    journaled = {(name, attempt) for name, one in _histories(data).items() for attempt in one.trajectories}
     recorded = {(one.task.task_id, one.attempt) for one in played}
     every = [*played, *read_dataset(policy, Trajectory)]
     codes = Counter(one.final_text for one in every if one.success)
@@ -393,7 +400,7 @@ def _records(
     return {
         "episodes": len(played),
         "steps": sum(len(one.steps) for one in played),
-        "lost": len((asked | journaled) - recorded),
+        "lost": len(asked - recorded) + len(_journaled(data) - ids.keys()),
         "doubled": sum(count - 1 for count in ids.values()),
         "successes": sum(one.success for one in every),
         "false_successes": unseen + sum(count - 1 for count in codes.values()),
@@ -469,12 +476,13 @@ def _undisturbed(folder: Path, sites: int, tasks_file: Path, own: dict[str, floa
 
 def _policy(folder: Path, tasks: Sequence[Task]) -> dict[str, Any]:
     played = list(read_dataset(folder, Trajectory))
-    aside = read_set_aside(folder)
-    left = {task.task_id for task in tasks} - {one.task.task_id for one in played} - aside.keys()
+    aside = _set_aside(folder)
+    left = {task.task_id for task in tasks} - {one.task.task_id for one in played}
+    left -= {task.task_id for task in tasks if site_of(task.website) in aside}
     return {
         "episodes": len(played),
         "successes": sum(one.success for one in played),
-        "set_aside": len(aside),
+        "set_aside": sum(aside.values()),
         "left": len(left),
         "outcomes": dict(Counter(one.outcome for one in played).most_common()),
     }

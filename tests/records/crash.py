@@ -154,7 +154,7 @@ def _path(file: Any) -> str:
 
 def _phase(path: str, before: str) -> str:
     """A folder's fsync belongs to what was done in it before."""
-    if "/journal" in path:
+    if "/journal" in path or "/episodes.jsonl" in path:
         return "journal"
     if "/images" in path:
         return "image"

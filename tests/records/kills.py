@@ -26,8 +26,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from collection.fleet.journals import load_histories, new_journal
 from rmsweb_jax.records.dataset import iter_records, load_manifest, read_dataset, write_dataset
+from rmsweb_jax.records.episodes import EPISODES, find_episodes, write_episodes
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import Trajectory
@@ -47,10 +47,7 @@ def work(root: Path, tasks: int) -> None:
     """Collects what is missing, and makes both data sets; the same call again goes on."""
     collect, corpus = root / "collect", root / "corpus"
     _collect(collect, tasks)
-    histories = load_histories(collect)
-    played = [one for history in histories.values() for one in history.trajectories.values()]
-    played.sort(key=lambda one: one.trajectory_id)
-    write_dataset(collect, played, "trajectories", {"tasks": tasks}, SHARD_RECORDS)
+    write_episodes(collect / EPISODES, collect, {"tasks": tasks})
     source, target = ImageStore(collect), ImageStore(corpus)
 
     def stream() -> Any:
@@ -63,21 +60,14 @@ def work(root: Path, tasks: int) -> None:
 
 
 def _collect(folder: Path, tasks: int) -> None:
-    """Two workers in turn: the screenshot first, then the record that names it.
-
-    One takes a journal of its own each time, as the fleet does, the other goes on with its old one.
-    """
-    done = load_histories(folder)
-    images = ImageStore(folder)
-    with contextlib.ExitStack() as stack:
-        journals = [
-            stack.enter_context(Journal(folder / "journal" / name))
-            for name in ("000000.jsonl", new_journal(folder))
-        ]
+    """As a fleet does: the screenshot first, then the record that names it."""
+    images, path = ImageStore(folder), folder / EPISODES
+    with Journal(path) as journal:
+        done = find_episodes(path)[0]
         for number, record in enumerate(trajectories(tasks)):
-            if record.task.task_id not in done:
+            if record.trajectory_id not in done:
                 images.put(png(number // 2))
-                journals[number % 2].append(record.model_dump_json().encode())
+                journal.append(record.model_dump_json().encode())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +104,7 @@ def look(tell: Tell, root: Path) -> None:
         ]
         images[name] = {path.stem: path.read_bytes() for path in sorted(folder.glob("images/*/*"))}
     files = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
-    tell(Found(records, images, [path for path in files if "/journal/" not in path], problems))
+    tell(Found(records, images, [path for path in files if EPISODES not in path], problems))
 
 
 def watched_work(tell: Tell, root: Path, tasks: int, point: Point | None) -> None:

@@ -8,9 +8,11 @@ from configs.build_sft import get_config
 from experiments import build_sft
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
+from rmsweb_jax.records.episodes import EPISODES, write_episodes
+from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.publish import publish_dataset
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.staging import staged
+from rmsweb_jax.records.staging import publish_episodes, staged
 from rmsweb_jax.records.tools import check_dataset
 from rmsweb_jax.records.versions import pinned
 from rmsweb_jax.settings import from_config
@@ -168,3 +170,21 @@ def test_an_address_that_does_not_work_is_one_line_and_makes_no_folder(script, t
     assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
     assert run.stderr.startswith("error: --workdir=")
     assert not list(tmp_path.iterdir()) or [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+def test_a_stopped_stage_leaves_its_episodes_in_the_bucket_and_goes_on(bucket):
+    with pytest.raises(UserError, match="stopped"), staged(bucket) as folder:
+        with Journal(folder / EPISODES) as journal:
+            for run in RUNS[:2]:
+                journal.append(run.model_dump_json().encode())
+        publish_episodes(folder)
+        raise UserError("stopped")
+    assert list(read_dataset(bucket, Trajectory)) == RUNS[:2] and not (bucket / "report.json").is_file()
+    publish_episodes(folder)  # No stage works there any more.
+    with staged(bucket) as again, Journal(again / EPISODES) as journal:
+        assert again == folder
+        journal.append(RUNS[2].model_dump_json().encode())
+        write_episodes(again / EPISODES, again, {})
+        (again / "report.json").write_text("{}")
+    assert list(read_dataset(bucket, Trajectory)) == RUNS
+    assert not any(EPISODES in name for name in names(bucket))

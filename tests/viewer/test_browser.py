@@ -11,7 +11,8 @@ from selenium.webdriver.common.keys import Keys
 
 from collection.viewer.app import link
 from collection.viewer.export import export
-from rmsweb_jax.records.growing import GrowingDataset
+from rmsweb_jax.records.episodes import EPISODES
+from rmsweb_jax.records.journal import Journal
 from tests.trajectories import DONE, TYPE, numbered, trajectory
 from tests.viewer.made import make_runs
 from tests.viewer.serving import make_pages, open_viewer, until
@@ -83,11 +84,11 @@ def test_labels_are_saved_by_a_key(driver, address, work):
 
 def test_a_page_follows_a_run_that_goes_on(driver, address, work):
     folder = work / "runs/going"
-    growing = GrowingDataset(folder, "trajectories")
 
     def publish(attempt):
         run = trajectory(*numbered(TYPE, DONE), attempt=attempt, task_id="miniwob/login-user/7")
-        growing.publish([run.model_dump_json().encode()], [], {})
+        with Journal(folder / EPISODES) as journal:
+            journal.append(run.model_dump_json().encode())
         progress = {"stage": "collect", "done": attempt, "total": 9, "eta_s": 5, "note": "two workers"}
         (folder / "progress.json").write_text(json.dumps(progress))
 
@@ -99,8 +100,9 @@ def test_a_page_follows_a_run_that_goes_on(driver, address, work):
     publish(2)
     until(driver, lambda: "2/9" in text())
     worker = {"worker": "1", "task_id": "miniwob/login-user/8", "site": "login-user", "attempt": 1, "step": 3}
-    status = {"workers": [{**worker, "waiting_for": "model", "model": "m", "since": time.time()}]}
-    (folder / "workers.json").write_text(json.dumps(status))
+    (folder / "live").mkdir()
+    status = {**worker, "waiting_for": "model", "model": "m", "since": time.time()}
+    (folder / "live/1.json").write_text(json.dumps(status))
     driver.find_element(By.LINK_TEXT, "workers and sites").click()
     until(driver, lambda: "step 3" in text() and "waits for model (m)" in text())
     assert "login-user 2 solved 2" in text().replace("\n", " ")

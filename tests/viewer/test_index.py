@@ -1,4 +1,5 @@
 import json
+import os
 import sqlite3
 
 import pytest
@@ -7,7 +8,8 @@ from collection.viewer.folders import Folders
 from collection.viewer.index import COLUMNS, FILTERS, EpisodeIndex, Query
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import write_dataset
-from rmsweb_jax.records.growing import GrowingDataset
+from rmsweb_jax.records.episodes import EPISODES
+from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import Trajectory
 from tests.trajectories import CLICK, DONE, TYPE, numbered, trajectory
 from tests.viewer.made import make_runs
@@ -62,15 +64,26 @@ def test_pages_of_a_list_are_disjoint(tmp_path):
     assert len({row["id"] for row in pages}) == len(pages) == 10
 
 
-def test_a_growing_data_set_is_followed_and_a_new_one_replaces_it(tmp_path):
+def test_a_running_fleet_is_followed_and_its_data_set_replaces_what_it_has_played(tmp_path):
     folder = tmp_path / "run/collect"
-    growing = GrowingDataset(folder, "trajectories")
-    index = open_index(tmp_path, tmp_path / "run")
-    for attempt in (1, 2, 3):
-        run = trajectory(*numbered(TYPE, DONE), attempt=attempt)
-        growing.publish([run.model_dump_json().encode()], [], {})
+    folder.mkdir(parents=True)
+    (folder / "progress.json").write_text("{}")
+    with Journal(folder / EPISODES) as journal:
+        index = open_index(tmp_path, tmp_path / "run")
+        for attempt in (1, 2, 3):
+            run = trajectory(*numbered(TYPE, DONE), attempt=attempt)
+            journal.append(b'{"reflection":{}}')
+            journal.append(run.model_dump_json().encode())
+            with open(folder / EPISODES, "ab") as file:
+                file.write(b"99 unfinished")
+            index.refresh()
+            os.truncate(folder / EPISODES, (folder / EPISODES).stat().st_size - 13)
+            assert index.count(Query()) == attempt
+        # With its verdict, and read from its new place.
+        judged = run.model_copy(update={"judge": "j", "success": True})
+        journal.append(judged.model_dump_json().encode())
         index.refresh()
-        assert index.count(Query()) == attempt
+        assert index.count(Query()) == 3 and index.read("run/collect", run.trajectory_id) == judged
     write_dataset(folder, [trajectory(*numbered(CLICK), attempt=9)], "trajectories", {"other": 1})
     index.refresh()
     assert names(index) == ["miniwob/login-user/1#teacher-9"]

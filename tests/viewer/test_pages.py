@@ -222,7 +222,9 @@ def test_damaged_files_of_a_run_leave_a_page(tmp_path):
     (root / "rl/replies.jsonl").write_text('{"step": 1, "reward": 0.5}\nnothing\n')
     (root / "rl/report.json").write_text('{"stage"')
     (root / "collect/progress.json").write_text('{"done": 1, "total": "many"}')
-    (root / "collect/workers.json").write_text('{"workers": [3, {"since": 1.0}]}')
+    (root / "collect/live").mkdir()
+    for number, text in enumerate(('{"worker": "1"', '{"since": "x"}', '{"since": 1.0}')):
+        (root / f"collect/live/{number}.json").write_text(text)
     pages, index, labels = make_pages(root, tmp_path)
     client = TestClient(make_app(Viewer(pages, index, labels), pages), base_url=ADDRESS)
     for page in (link("/"), link("/live", data="runs/collect"), link("/training", data="runs/rl")):

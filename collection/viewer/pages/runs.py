@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from collection.fleet.activity import WORKERS
+from collection.fleet.status import LIVE
 from collection.llm.calls import CALLS, read_by_model
 from collection.viewer.folders import Found
 from collection.viewer.pages.base import Page, Sources
@@ -51,14 +51,14 @@ def all_runs(sources: Sources, asked: Mapping[str, str]) -> Page:
 
 
 def live(sources: Sources, asked: Mapping[str, str]) -> Page:
-    """A run that goes on: what each worker does, sites by outcome, what models cost, and their outages."""
+    """A run that goes on: what each worker does, sites by outcome, and what models cost."""
     found = sources.folder(asked)
-    progress, status, now = found.json("progress.json"), found.json(WORKERS), time.time()
-    outages = status.get("outages", {})
+    progress, now = found.json("progress.json"), time.time()
+    workers = [found.json(f"{LIVE}/{path.name}") for path in sorted(found.path.glob(f"{LIVE}/*.json"))]
     workers = [
-        {**worker, "seconds": max(0, round(now - worker.get("since", now)))}
-        for worker in status.get("workers", [])
-        if isinstance(worker, dict)
+        {**worker, "seconds": max(0, round(now - worker["since"]))}
+        for worker in workers
+        if isinstance(worker.get("since"), int | float)
     ]
     metrics = found.lines("metrics.jsonl")
     state = state_of(found)
@@ -71,7 +71,6 @@ def live(sources: Sources, asked: Mapping[str, str]) -> Page:
         "images": sources.images(found.name),
         "training": sorted(metrics[-1].items()) if metrics else [],
         "models": _models(found),
-        "outages": {model: round(since) for model, (since, _) in outages.items()},
         "live": state == "going on",
     }
     return Page("live", f"{progress.get('stage', 'run')} in {found.name}", values)

@@ -1,0 +1,79 @@
+"""The episodes of a run: in one journal while it goes on, and a data set at the end.
+
+One process writes the journal. Each line is an episode (`Trajectory`), or a reflection on one. A later record
+of an episode, with its verdict or as it was played again, takes the place of an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import Manifest, write_dataset
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.journal import read_record, scan_journal
+from rmsweb_jax.records.lean import decode_head
+from rmsweb_jax.records.schema import Reflection, Trajectory
+
+EPISODES, REFLECTIONS = "episodes.jsonl", "reflections.jsonl"
+# `reflection` is the first field of such a line.
+REFLECTION = b'{"reflection":'
+# Episodes with their prompts are large, and a shard of them is in memory when it is written.
+_SHARD_RECORDS = 128
+
+
+def find_episodes(path: Path) -> tuple[dict[str, tuple[str, int]], dict[tuple[str, int], Reflection]]:
+    """Finds the newest record of each episode in a journal; one may be appended to it meanwhile.
+
+    Returns:
+      Trajectory id -> its task's id and its place in the file; and (task id, attempt) -> reflection.
+
+    Raises:
+      UserError: a line is damaged, or of another version.
+    """
+    episodes: dict[str, tuple[str, int]] = {}
+    reflections: dict[tuple[str, int], Reflection] = {}
+    place = 0
+    try:
+        for line in scan_journal(path):
+            record = line.record if line.record is not None or line.last else read_record(path, place)
+            if record is None:  # It is being written.
+                break
+            if record.startswith(REFLECTION):
+                one = Reflection.model_validate(orjson.loads(record)["reflection"])
+                reflections[one.task_id, one.attempt] = one
+            else:
+                head = decode_head(record)
+                episodes[head.trajectory_id] = head.task.task_id, place
+            place += len(line.data)
+    except ValueError as error:
+        raise UserError(f"{path}: written by another version ({error}); use another --workdir") from error
+    return episodes, reflections
+
+
+def write_episodes(
+    journal: Path, folder: Path, provenance: dict[str, Any], tasks: Collection[str] | None = None
+) -> Manifest:
+    """Writes what a journal holds as a data set, sorted by id, and `reflections.jsonl` if there are any.
+
+    Args:
+      provenance: gets the number of reflections.
+      tasks: ids of those that count; None: all.
+
+    Raises:
+      UserError: as `find_episodes`; or there is no episode.
+    """
+    episodes, reflections = find_episodes(journal)
+    known = [one for (task, _), one in sorted(reflections.items()) if tasks is None or task in tasks]
+    places = [place for _, (task, place) in sorted(episodes.items()) if tasks is None or task in tasks]
+    records = (Trajectory.model_validate_json(read_record(journal, place)) for place in places)
+    if known:
+        lines = "".join(one.model_dump_json() + "\n" for one in known)
+        write_atomic(folder / REFLECTIONS, lines.encode())
+    return write_dataset(
+        folder, records, "trajectories", {**provenance, "reflections": len(known)}, _SHARD_RECORDS
+    )
