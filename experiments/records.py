@@ -78,7 +78,7 @@ def _row(folder: AnyPath) -> list[str]:
         str(len(manifest.shards)),
         f"{sum(shard.bytes for shard in manifest.shards) / 1e6:.1f}",
         str(manifest.schema_version),
-        "growing" if manifest.growing else "yes" if manifest.finished else "no",
+        "yes" if manifest.finished else "no",
         origin if len(origin) <= _ORIGIN else origin[: _ORIGIN - 1] + "…",
     ]
 
@@ -108,7 +108,6 @@ def verify(data: AnyPath) -> None:
         print(
             f"{folder}: {check.records} readable records, {check.images} images, "
             f"{check.without_screenshot} steps without a screenshot, {len(check.problems)} problems"
-            f"{'; still growing' if check.growing else ''}"
         )
         for problem in check.problems:
             print(problem)

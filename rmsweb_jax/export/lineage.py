@@ -74,7 +74,7 @@ def describe(folder: AnyPath) -> DataSet | None:
 
 
 def _name(folder: AnyPath) -> str:
-    """The name of a data set's folder, also of a version that was kept of a growing one."""
+    """The name of a data set's folder, also of a version that was kept of a run that goes on."""
     folder = folder.resolve() if isinstance(folder, Path) else folder
     kept = folder.parent.name == VERSIONS
     return f"{folder.parent.parent.name}@{folder.name}" if kept else folder.name

@@ -1,8 +1,7 @@
 """Data set folders: ArrayRecord shards, each entered in a manifest as soon as it is on disk.
 
 A stopped writer loses at most the shard that it was writing: the same call continues after the last one in
-the manifest. Readers accept finished data sets, and those that grow while a run goes on (see
-`rmsweb_jax.records.growing`), and read only shards that the manifest names.
+the manifest. Readers accept finished data sets, and read only shards that the manifest names.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 import orjson
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import is_temporary, make_folder, replacing, sync_folder, write_atomic
@@ -56,14 +55,15 @@ class Manifest(Record):
 
     Attributes:
       schema_version: schema version of the records in the shards.
-      finished: True when all shards are written; until then only the writer reads it, unless it is growing.
-      growing: the run that makes it has not ended. What is named is whole; a later manifest names more.
+      finished: True when all shards are written; until then only the writer reads it.
       provenance: origin of the records: source folders, figures, model names.
       images: the packed screenshots of a published data set; None if they are files of their own.
       files: the files next to the records that belong to the data set, see `rmsweb_jax.records.sealing`.
-      reflections: shards with the reflections of a growing set; a finished one has `reflections.jsonl`.
       digest: SHA-256 of the manifest's bytes with "" in this place.
     """
+
+    # Those of earlier versions have more keys.
+    model_config = ConfigDict(extra="ignore")
 
     schema_version: int
     kind: str
@@ -73,13 +73,7 @@ class Manifest(Record):
     provenance: dict[str, Any]
     images: Packs | None = None
     files: tuple[StoredFile, ...] = ()
-    growing: bool = False
-    reflections: tuple[Shard, ...] = ()
     digest: str = ""
-
-    @property
-    def all_shards(self) -> tuple[Shard, ...]:
-        return (*self.shards, *self.reflections)
 
     def encode(self) -> bytes:
         """Returns the bytes of `manifest.json`, with their digest."""
@@ -156,30 +150,15 @@ def version_name(manifest: bytes) -> str:
     return hashlib.sha256(manifest).hexdigest()[:12]
 
 
-# Folders of growing data sets that this process has reported.
-_reported: set[str] = set()
-
-
 def load_manifest(folder: AnyPath) -> Manifest:
-    """Reads the manifest of a data set that is finished or growing, and checks the length of every shard.
-
-    Says in one line, once in a process, that a data set is growing.
+    """Reads the manifest of a finished data set, and checks the length of every shard.
 
     Raises:
       UserError: there is no data set or an unfinished one, it has another schema version, or a shard is
         missing or truncated.
     """
-    manifest = check_lengths(folder)
-    if manifest.growing and str(folder) not in _reported:
-        _reported.add(str(folder))
-        print(f"{folder}: still growing, {manifest.records} records so far", file=sys.stderr, flush=True)
-    return manifest
-
-
-def check_lengths(folder: AnyPath) -> Manifest:
-    """Returns and raises what `load_manifest` does, and says nothing."""
     manifest = read_manifest(folder)
-    if not (manifest.finished or manifest.growing):
+    if not manifest.finished:
         raise UserError(
             f"{folder / MANIFEST}: no finished data set here, {manifest.records} records are written so far: "
             "run the same command again to finish it"
@@ -187,11 +166,11 @@ def check_lengths(folder: AnyPath) -> Manifest:
     if isinstance(folder, StorePath):
         # One listing instead of a request for each shard.
         sizes = {entry.key: entry.size for entry in folder.entries()}
-        for shard in manifest.all_shards:
+        for shard in manifest.shards:
             path = folder / shard.file
             _compare_size(path, shard, sizes.get(path.key))
     else:
-        for shard in manifest.all_shards:
+        for shard in manifest.shards:
             check_size(folder / shard.file, shard)
     return manifest
 
@@ -340,7 +319,7 @@ def dataset_size(folder: AnyPath) -> int:
 
 def strays(folder: Path, manifest: Manifest | None) -> list[Path]:
     """Finds leftovers of a stopped writer: shards that the manifest does not name, and temporary files."""
-    named = {shard.file for shard in manifest.all_shards} if manifest else set()
+    named = {shard.file for shard in manifest.shards} if manifest else set()
     shards = [path for path in sorted(folder.glob("*.array_record")) if path.name not in named]
     temporary = [*folder.glob(".*.array_record.*.tmp"), *folder.glob(f".{MANIFEST}.*.tmp")]
     return shards + [path for path in sorted(temporary) if is_temporary(path)]
@@ -405,7 +384,6 @@ class _Build:
             earlier = None
         # Equal except for its progress, that is of the same kind, schema and provenance.
         begun = {"finished": False, "records": 0, "shards": (), "files": (), "digest": ""}
-        begun |= {"growing": False, "reflections": ()}
         if earlier is None or earlier.model_copy(update=begun) != self._manifest:
             remove_manifest(self._folder)
             remove_strays(self._folder, None)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import orjson
+from pydantic import ConfigDict
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Record
@@ -21,7 +22,6 @@ from rmsweb_jax.storage import AnyPath, StorePath
 from rmsweb_jax.storage.cache import on_disk, open_cache
 
 PACK_BYTES = 8_000_000
-_MOST_PARTS = 64  # Of an index.
 # A row of the index: SHA-256, number of the pack, and the image's place and length in it. Rows are sorted.
 _ROW = struct.Struct(">32sIQI")
 
@@ -43,13 +43,14 @@ class Packs(Record):
 
     Attributes:
       images: number of different images.
-      more: further parts of the index, if the data set grows.
     """
+
+    # Those of earlier versions have more keys.
+    model_config = ConfigDict(extra="ignore")
 
     index: StoredFile
     packs: tuple[StoredFile, ...]
     images: int
-    more: tuple[StoredFile, ...] = ()
 
 
 class Span(NamedTuple):
@@ -65,8 +66,6 @@ def write_packs(
     get: Callable[[str], bytes],
     write: Callable[[StoredFile, bytes], None],
     pack_bytes: int = PACK_BYTES,
-    before: PackReader | None = None,
-    growing: bool = False,
 ) -> Packs:
     """Writes packs and then their index; the same images in the same order make the same files.
 
@@ -75,30 +74,17 @@ def write_packs(
       get: reads an image.
       write: writes a file of a data set whole. Its name has a hash of its bytes, so that it never replaces
         one that an earlier manifest names.
-      before: packs that stay, and whose images need no others.
-      growing: write a further part of the index, until there are many, instead of all of it.
     """
     rows: list[bytes] = []
-    packs = [] if before is None else list(before.packs.packs)
-    if before is not None:
-        names = (name for name in names if before.find(name) is None)
+    packs: list[StoredFile] = []
     for images in _groups(names, get, pack_bytes):
         start = 0
         for name, png in images:
             rows.append(_ROW.pack(bytes.fromhex(name), len(packs), start, len(png)))
             start += len(png)
         packs.append(_write("pack", b"".join(png for _, png in images), write))
-    if before is None:
-        index = _write("index", b"".join(sorted(rows)), write)
-        return Packs(index=index, packs=tuple(packs), images=len(rows))
-    images = before.packs.images + len(rows)
-    if growing and not rows:
-        return before.packs
-    if growing and len(before.packs.more) < _MOST_PARTS:
-        more = (*before.packs.more, _write("index", b"".join(sorted(rows)), write))
-        return before.packs.model_copy(update={"packs": tuple(packs), "images": images, "more": more})
-    index = _write("index", b"".join(sorted([*before.rows(), *rows])), write)
-    return Packs(index=index, packs=tuple(packs), images=images)
+    index = _write("index", b"".join(sorted(rows)), write)
+    return Packs(index=index, packs=tuple(packs), images=len(rows))
 
 
 def _groups(
@@ -149,26 +135,17 @@ class PackReader:
     def __init__(self, folder: AnyPath, packs: Packs):
         self._folder, self.packs = folder, packs
         self._fetched: set[str] = set()
-        self._parts = [_read_whole(folder, part) for part in (packs.index, *packs.more)]
-        if sum(map(len, self._parts)) != packs.images * _ROW.size:
+        self._index = _read_whole(folder, packs.index)
+        if len(self._index) != packs.images * _ROW.size:
             raise UserError(f"{folder / packs.index.file}: not the index of {packs.images} images: {_AGAIN}")
 
     def find(self, sha256: str) -> Span | None:
         """Returns the place of an image; None if there is none."""
-        key = bytes.fromhex(sha256)
-        return next((span for part in self._parts if (span := self._find(part, key)) is not None), None)
-
-    def rows(self) -> Iterator[bytes]:
-        """Yields the rows of the index, in no order."""
-        for part in self._parts:
-            yield from (part[start : start + _ROW.size] for start in range(0, len(part), _ROW.size))
-
-    def _find(self, part: bytes, key: bytes) -> Span | None:
-        size, count = _ROW.size, len(part) // _ROW.size
-        row = bisect.bisect_left(range(count), key, key=lambda row: part[row * size : row * size + 32])
-        if row == count or part[row * size : row * size + 32] != key:
+        key, index, size, count = bytes.fromhex(sha256), self._index, _ROW.size, self.packs.images
+        row = bisect.bisect_left(range(count), key, key=lambda row: index[row * size : row * size + 32])
+        if row == count or index[row * size : row * size + 32] != key:
             return None
-        _, number, start, length = _ROW.unpack_from(part, row * size)
+        _, number, start, length = _ROW.unpack_from(index, row * size)
         return Span(self.packs.packs[number], start, length)
 
     def fetch_ahead(self, names: Iterable[str]) -> None:

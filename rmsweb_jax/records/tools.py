@@ -54,14 +54,12 @@ class Check:
       records: number of readable records.
       images: number of different images that they name.
       without_screenshot: steps whose screenshot could not be taken; not a defect of the data set.
-      growing: the run that makes the data set has not ended.
       problems: one line per problem: what is wrong, where, what to do.
     """
 
     records: int = 0
     images: int = 0
     without_screenshot: int = 0
-    growing: bool = False
     problems: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -82,11 +80,10 @@ def _check_dataset(folder: AnyPath) -> Check:
     except UserError as error:
         check.problems.append(str(error))
         return check
-    if not (manifest.finished or manifest.growing):
+    if not manifest.finished:
         check.problems.append(
             f"{folder / MANIFEST}: unfinished: run the command that makes it again to finish it"
         )
-    check.growing = manifest.growing
     named = _check_records(folder, manifest, check)
     check.problems += _check_files(folder, manifest)
     images = ImageStore(folder)
@@ -160,11 +157,6 @@ def _check_records(folder: AnyPath, manifest: Manifest, check: Check) -> dict[st
                 named.setdefault(sha256, f"record {number} of {shard.file}")
             if isinstance(record, Trajectory):
                 check.without_screenshot += sum(step.observation.screenshot is None for step in record.steps)
-    for shard in manifest.reflections:
-        try:
-            read_shard(folder, shard)
-        except UserError as error:
-            check.problems.append(str(error))
     if sum(shard.records for shard in manifest.shards) != manifest.records:
         check.problems.append(f"{folder / MANIFEST}: its counts do not add up: {AGAIN}")
     return named
