@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from rmsweb_jax.records.dataset import load_manifest, write_dataset
+from rmsweb_jax.records.dataset import load_manifest, read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.journal import Journal
+from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.tools import check_dataset
 from tests.records.sets import png, trajectories, trajectory
 
@@ -97,6 +98,14 @@ def test_no_manifest_an_unfinished_one_and_one_whose_counts_are_wrong(folder):
     assert "counts do not add up" in problem(folder)
     path.unlink()
     assert "no finished data set here" in problem(folder)
+
+
+def test_a_manifest_of_a_version_with_more_keys(folder):
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text()) | {"digest": ""}
+    path.write_text(json.dumps(manifest | {"growing": False, "reflections": []}))
+    assert not check_dataset(folder).problems
+    assert list(read_dataset(folder, Trajectory)) == RUNS
 
 
 def test_a_damaged_journal(folder):
