@@ -64,7 +64,7 @@ class Watcher:
 def followed(seen: dict[str, list[str]], stage: str) -> bool:
     """Whether the page of a stage changed while it went on, and named the workers of a collection."""
     texts = seen[stage]
-    return len(texts) > 1 and (stage != "collect" or any("worker 0" in text for text in texts))
+    return len(texts) > 1 and (stage != "collect" or any("worker 1" in text for text in texts))
 
 
 def demo(
