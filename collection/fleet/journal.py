@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from collection.fleet.rounds import Job, Reflected, Round
+from collection.fleet.rounds import Job, Reflected, Round, SetAside
 from collection.judges.fates import KEPT_OUT
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.episodes import EPISODES, REFLECTION
+from rmsweb_jax.records.episodes import EPISODES, REFLECTION, SET_ASIDE
 from rmsweb_jax.records.journal import Journal, read_record, scan_journal
 from rmsweb_jax.records.schema import Trajectory
 
@@ -25,7 +25,7 @@ class RunJournal:
 
     Attributes:
       rounds, reflections: by task and attempt.
-      order: the rounds in the order in which they came, with earlier records of an attempt.
+      set_aside: reason by task.
 
     Raises:
       UserError: a damaged journal, or one of another version.
@@ -41,7 +41,7 @@ class RunJournal:
         self._file = Journal(self.path)
         self.rounds: defaultdict[str, dict[int, Round]] = defaultdict(dict)
         self.reflections: defaultdict[str, dict[int, Reflected]] = defaultdict(dict)
-        self.order: list[Round] = []
+        self.set_aside: dict[str, str] = {}
         # How often each episode was ended by site, network or machine.
         self._kept_out = Counter[tuple[str, int]]()
         place = 0
@@ -53,18 +53,18 @@ class RunJournal:
     def close(self) -> None:
         self._file.close()
 
-    def append(self, record: bytes, summary: Round | Reflected) -> Round | Reflected:
-        """Adds a record, which is on disk when this returns, with its place."""
-        place = self._file.append(record)
-        if isinstance(summary, Round):
-            summary = dataclasses.replace(summary, place=place)
-        self._add(summary, place)
-        return summary
+    def append(self, record: Reflected | SetAside) -> None:
+        """Adds a record, which is on disk when this returns."""
+        self._add(record, self._file.append(record.model_dump_json().encode()))
+
+    def append_played(self, record: bytes, summary: Round) -> Round:
+        """Adds an episode by its encoded record; returns its summary with its place in the journal."""
+        added = dataclasses.replace(summary, place=self._file.append(record))
+        self._add(added, added.place)
+        return added
 
     def append_round(self, trajectory: Trajectory) -> Round:
-        added = self.append(trajectory.model_dump_json().encode(), Round.of(trajectory))
-        assert isinstance(added, Round)
-        return added
+        return self.append_played(trajectory.model_dump_json().encode(), Round.of(trajectory))
 
     def read(self, played: Round) -> Trajectory:
         """Reads an episode; several threads may.
@@ -89,20 +89,24 @@ class RunJournal:
             if played.fate in KEPT_OUT and times <= job.replays:
                 del rounds[attempt]
 
-    def _add(self, record: Trajectory | Round | Reflected, place: int) -> None:
+    def _add(self, record: Trajectory | Round | Reflected | SetAside, place: int) -> None:
+        if isinstance(record, SetAside):
+            self.set_aside[record.set_aside] = record.reason
+            return
         if isinstance(record, Reflected):
             one = record.reflection
             self.reflections[one.task_id][one.attempt] = record
             return
         played = Round.of(record, place) if isinstance(record, Trajectory) else record
-        self.order.append(played)
         self.rounds[played.task_id][played.attempt] = played
         if played.fate in KEPT_OUT:
             self._kept_out[played.task_id, played.attempt] += 1
 
-    def _parse(self, line: bytes) -> Trajectory | Reflected:
+    def _parse(self, line: bytes) -> Trajectory | Reflected | SetAside:
+        kinds = {REFLECTION: Reflected, SET_ASIDE: SetAside}
+        kind = next((kind for start, kind in kinds.items() if line.startswith(start)), Trajectory)
         try:
-            return (Reflected if line.startswith(REFLECTION) else Trajectory).model_validate_json(line)
+            return kind.model_validate_json(line)
         except ValidationError as error:
             raise UserError(
                 f"{self.path}: written by another version ({error.error_count()} errors); "

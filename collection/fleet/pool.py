@@ -106,6 +106,9 @@ class Pool(Generic[W]):
             self._workers[slot] = self._start(slot)
         return self._threads.submit(self._play, slot, self._workers[slot], episode)
 
+    def has_worker(self, slot: int) -> bool:
+        return slot in self._workers
+
     def replace(self, slot: int) -> None:
         """Ends the worker of a slot with all that it has started; also cleans up after a dead one."""
         if slot in self._workers:

@@ -53,6 +53,17 @@ class Reflected(Record):
     usage: CallUsage = CallUsage()
 
 
+class SetAside(Record):
+    """A journaled decision: a task that is not played to its end.
+
+    Attributes:
+      set_aside: its id.
+    """
+
+    set_aside: str
+    reason: str
+
+
 def guidance_of(job: Job, rounds: Mapping[int, Round], reflections: Mapping[int, Reflected]) -> str | Round:
     """Returns the guidance of a task's next round (the paper's rho), or the round to reflect on before it.
 

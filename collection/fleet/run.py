@@ -21,7 +21,7 @@ from collection.fleet.browser_pool import read_secrets
 from collection.fleet.config import EpisodeSettings
 from collection.fleet.journal import RunJournal
 from collection.fleet.pool import NotPlacedError, Pool, Threads, WorkerDiedError, make_pool
-from collection.fleet.rounds import Job, Reflected, Round, guidance_of, reflect
+from collection.fleet.rounds import Job, Reflected, Round, SetAside, guidance_of, reflect
 from collection.fleet.scheduler import REFUSED, Scheduler
 from collection.fleet.status import LIVE, LiveView, ProgressDisplay, RunClock, Status
 from collection.fleet.worker import FILES, Episode, PlayedEpisode, RunFailure, run_failure
@@ -154,6 +154,8 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
                 tasks = {job.task.task_id for job in jobs}
                 about = {"actor": settings.actor.label, "kind": settings.actor.kind, "tasks": len(tasks)}
                 write_episodes(journal.path, workdir, about, tasks)
+                if stop.requested:  # After the last episode.
+                    raise StoppedError("every finished episode is kept", stop.cause)
             reflections = [
                 reflected
                 for task in sorted(tasks & journal.reflections.keys())
@@ -170,18 +172,19 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
             clock.tick()
 
         try:
-            run.play(show)
-            display.finish(run.status())
+            try:
+                run.play(show)
+                display.finish(run.status())
+            finally:
+                display.close()
+                run.close()
+                for folder in (FILES, LIVE):
+                    shutil.rmtree(workdir / folder, ignore_errors=True)
+                clock.save()
         except (StoppedError, UserError, KeyboardInterrupt):
             # Later stages can use what there is; the same command goes on.
             publish_episodes(workdir)
             raise
-        finally:
-            display.close()
-            run.close()
-            for folder in (FILES, LIVE):
-                shutil.rmtree(workdir / folder, ignore_errors=True)
-            clock.save()
 
 
 def check_models(settings: EpisodeSettings, judge: JudgeConfig | None, calls: Calls) -> None:
@@ -246,15 +249,13 @@ class Run:
         )  # By task: workers, in all and in its round.
         self._last_refusal: dict[str, str] = {}  # By site and by task.
         self._disallowed: dict[str, str] = {}  # Tasks whose start page robots.txt disallows, and its words.
+        # Tasks that are not played to their end, with the reason.
+        self._aside = {} if settings.fleet.retry_set_aside else dict(journal.set_aside)
         self._given_up: set[str] = set()  # Tasks, since the last round that was played.
         self._error: UserError | None = None
         self._drain_until: float | None = None
         self._counts = Status(tasks=len(self._jobs), workers=settings.fleet.workers)
-        self._steps, self._started, self._closed = 0, False, False
-        if not settings.fleet.retry_set_aside:
-            for played in journal.order:
-                if played.task_id in self._jobs:
-                    self._count_refusals(played)
+        self._steps, self._closed = 0, False
         for task_id in self._jobs:
             for reflected in journal.reflections[task_id].values():
                 self._count(reflected)
@@ -263,7 +264,7 @@ class Run:
                 self._let_judge(played)
             self._go_on(task_id, first=False)
         # Steps of earlier runs must not count for the speed of this one.
-        self._steps, self._rate, self._started = 0, Rate(0, now()), True
+        self._steps, self._rate = 0, Rate(0, now())
 
     def play(self, show: Callable[[Status], Any] = lambda status: None) -> None:
         """Plays until every job is over.
@@ -281,7 +282,10 @@ class Run:
             raise self._error
 
     def close(self) -> None:
-        """Ends the workers that still play; episodes that wait for a verdict are judged in the next run."""
+        """Ends the workers that still play; episodes that wait for a verdict are judged in the next run.
+
+        What has ended and was paid for is kept, though the run has ended before it was looked at.
+        """
         self._closed = True
         for future in self._pending:
             future.cancel()
@@ -289,6 +293,17 @@ class Run:
             self._pool.replace(slot)
         self._idle.update(self._playing)
         self._threads.close()
+        for future in self._pending:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._keep(future.result())
+
+    def _keep(self, result: PlayedEpisode | Trajectory | Reflected | RunFailure) -> None:
+        if isinstance(result, PlayedEpisode):
+            self._journal.append_played(result.record, result.summary)
+        elif isinstance(result, Trajectory):
+            self._journal.append_round(result)
+        elif isinstance(result, Reflected):
+            self._journal.append(result)
 
     def status(self) -> Status:
         now = self._now()
@@ -325,6 +340,8 @@ class Run:
 
     def _refusal(self, task_id: str) -> str:
         """Returns why a task is not played to its end; "" if it is."""
+        if task_id in self._aside:
+            return self._aside[task_id]
         site, limit = _site(self._jobs[task_id]), self._settings.fleet.max_refusals
         what = self._scheduler.refuses(task_id, site)
         if task_id in self._disallowed or not what:
@@ -335,8 +352,12 @@ class Run:
     def _set_aside(self, tasks: Sequence[str], reason: str) -> None:
         site = _site(self._jobs[tasks[0]])
         self._counts.set_aside[site] += len(tasks)
-        if self._started:
-            print(f"set aside, {len(tasks)} of {site}: {reason}", file=sys.stderr)
+        if new := [task_id for task_id in tasks if task_id not in self._aside]:
+            # On disk, so that a run that is resumed does not try them again.
+            for task_id in new:
+                self._journal.append(SetAside(set_aside=task_id, reason=reason))
+                self._aside[task_id] = reason
+            print(f"set aside, {len(new)} of {site}: {reason}", file=sys.stderr)
 
     def _count_refusals(self, played: Round) -> None:
         task_id, site = played.task_id, _site(self._jobs[played.task_id])
@@ -368,7 +389,8 @@ class Run:
                 actor=self._settings.actor,
                 calls=self._address,
             )
-            slot = min(self._idle)
+            # A worker that is there, since there may be no room for another.
+            slot = min(self._idle, key=lambda slot: (not self._pool.has_worker(slot), slot))
             future = self._pool.submit(slot, episode)
             self._idle.remove(slot)
             self._playing[slot] = task_id
@@ -399,8 +421,7 @@ class Run:
             self._fail(played)
             return
         self._lost.pop(task_id, None)
-        added = self._journal.append(played.record, played.summary)
-        assert isinstance(added, Round)
+        added = self._journal.append_played(played.record, played.summary)
         self._count(added)
         # A site that was not asked for its page needs no pause.
         self._scheduler.ended(task_id, self._now(), None if added.disallowed else added.outcome)
@@ -453,6 +474,7 @@ class Run:
         """Lets an episode be judged: for the first time, or again if no verdict came."""
         again = played.fate == "unjudged" and self._jobs[played.task_id].replays > 0
         if self._judge_config is not None and (played.awaits_verdict or again):
+            assert self._judge  # Made here: threads would make one each.
             self._judged.add((played.task_id, played.attempt))
             self._submit(self._verdict, self._ask_judge, played)
 
@@ -501,7 +523,7 @@ class Run:
         if isinstance(reflected, RunFailure):
             self._fail(reflected)
             return
-        self._journal.append(reflected.model_dump_json().encode(), reflected)
+        self._journal.append(reflected)
         self._count(reflected)
         self._go_on(played.task_id)
 

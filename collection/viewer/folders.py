@@ -120,7 +120,9 @@ class Folders:
             # The episodes of a fleet that has not ended are in its journal.
             kind, problem = "trajectories" if EPISODES in files else "", ""
             if "manifest.json" in files:
-                kind, problem = self._kind(path)
+                named, problem = self._kind(path)
+                # One that is being written, or whose writer was killed, is still in the journal.
+                kind, problem = (named, problem) if named or not kind else (kind, "")
             found.append(Found("/".join((name, *parts)), path, frozenset(files), kind, problem))
         return found
 

@@ -20,8 +20,8 @@ import msgspec
 
 from collection.viewer.folders import Folders
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import MANIFEST, Shard, iter_shard, load_manifest, read_entries
-from rmsweb_jax.records.episodes import EPISODES, REFLECTION
+from rmsweb_jax.records.dataset import Shard, iter_shard, load_manifest, read_entries
+from rmsweb_jax.records.episodes import EPISODES, REFLECTION, SET_ASIDE, has_not_ended
 from rmsweb_jax.records.journal import read_record
 from rmsweb_jax.records.schema import Trajectory
 
@@ -176,7 +176,7 @@ class EpisodeIndex:
         for name, folder in self._folders.datasets("trajectories").items():
             # A data set that is damaged, or of another schema, keeps what was indexed of it.
             with contextlib.suppress(UserError, OSError):
-                if not (folder / MANIFEST).exists():
+                if has_not_ended(folder):
                     found |= dict.fromkeys(_journal_parts(name, folder, known), (folder, None))
                     continue
                 shards = load_manifest(folder).shards
@@ -322,7 +322,7 @@ def _journal_records(folder: Path, part: str) -> list[tuple[int, bytes]]:
         file.seek(place)
         while place < end:
             record = read_record(folder / EPISODES, place)
-            if not record.startswith(REFLECTION):
+            if not record.startswith((REFLECTION, SET_ASIDE)):
                 records.append((place, record))
             place += len(file.readline())
     return records

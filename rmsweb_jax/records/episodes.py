@@ -1,7 +1,8 @@
 """The episodes of a run: in one journal while it goes on, and a data set at the end.
 
-One process writes the journal. Each line is an episode (`Trajectory`), or a reflection on one. A later record
-of an episode, with its verdict or as it was played again, takes the place of an earlier one.
+One process writes the journal. Each line is an episode (`Trajectory`), a reflection on one, or a task that
+was set aside. A later record of an episode, with its verdict or as it was played again, takes the place of an
+earlier one.
 """
 
 from __future__ import annotations
@@ -13,17 +14,28 @@ from typing import Any
 import orjson
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import Manifest, write_dataset
+from rmsweb_jax.records.dataset import MANIFEST, Manifest, read_manifest, write_dataset
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.records.journal import read_record, scan_journal
+from rmsweb_jax.records.journal import read_record, whole_lines
 from rmsweb_jax.records.lean import decode_head
 from rmsweb_jax.records.schema import Reflection, Trajectory
 
 EPISODES, REFLECTIONS = "episodes.jsonl", "reflections.jsonl"
-# `reflection` is the first field of such a line.
-REFLECTION = b'{"reflection":'
+# Beginnings of the lines that are no episodes.
+REFLECTION, SET_ASIDE = b'{"reflection":', b'{"set_aside":'
 # Episodes with their prompts are large, and a shard of them is in memory when it is written.
 _SHARD_RECORDS = 128
+
+
+def has_not_ended(folder: Path) -> bool:
+    """Returns whether a folder's episodes are in its journal alone, also after a kill in the final write.
+
+    Raises:
+      UserError: as `read_manifest`.
+    """
+    if not (folder / EPISODES).exists():
+        return False
+    return not (folder / MANIFEST).exists() or not read_manifest(folder).finished
 
 
 def find_episodes(path: Path) -> tuple[dict[str, tuple[str, int]], dict[tuple[str, int], Reflection]]:
@@ -39,14 +51,13 @@ def find_episodes(path: Path) -> tuple[dict[str, tuple[str, int]], dict[tuple[st
     reflections: dict[tuple[str, int], Reflection] = {}
     place = 0
     try:
-        for line in scan_journal(path):
-            record = line.record if line.record is not None or line.last else read_record(path, place)
-            if record is None:  # It is being written.
-                break
+        for line in whole_lines(path):
+            record = line.record
+            assert record is not None
             if record.startswith(REFLECTION):
                 one = Reflection.model_validate(orjson.loads(record)["reflection"])
                 reflections[one.task_id, one.attempt] = one
-            else:
+            elif not record.startswith(SET_ASIDE):
                 head = decode_head(record)
                 episodes[head.trajectory_id] = head.task.task_id, place
             place += len(line.data)

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import make_folder, sync_folder, write_all
@@ -53,7 +54,7 @@ class Journal:
 
     def __init__(self, path: Path):
         make_folder(path.parent)
-        good = sum(len(line.data) for line in _whole_lines(path)) if path.exists() else 0
+        good = sum(len(line.data) for line in whole_lines(path)) if path.exists() else 0
         # Unbuffered: bytes of a failed write must not be written again with the next record.
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         if self._file.tell() != good:
@@ -107,7 +108,7 @@ def read_journal(path: Path) -> list[bytes]:
 
 def iter_journal(path: Path) -> Iterator[bytes]:
     """Yields what `read_journal` returns, from an existing file; raises when it reaches the damage."""
-    for line in _whole_lines(path):
+    for line in whole_lines(path):
         if line.record is not None:
             yield line.record
 
@@ -135,16 +136,25 @@ def is_journal(path: Path) -> bool:
 
 
 def scan_journal(path: Path) -> Iterator[JournalLine]:
-    """Yields all lines, damaged ones too."""
+    """Yields all lines, damaged ones too; one may be appended meanwhile."""
+
+    def next_line(file: BinaryIO) -> bytes:
+        line = file.readline()
+        # The end of the file may have been in the middle of a line that is being written.
+        while line and not line.endswith(b"\n") and (rest := file.readline()):
+            line += rest
+        return line
+
     with open(path, "rb") as file:
-        data, number = file.readline(), 1
+        data, number = next_line(file), 1
         while data:
-            after = file.readline()
+            after = next_line(file)
             yield JournalLine(number, data, _parse(data), not after)
             data, number = after, number + 1
 
 
-def _whole_lines(path: Path) -> Iterator[JournalLine]:
+def whole_lines(path: Path) -> Iterator[JournalLine]:
+    """Yields the lines with a record. Raises as `read_journal`, when it reaches the damage."""
     for line in scan_journal(path):
         if line.record is not None:
             yield line

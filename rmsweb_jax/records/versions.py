@@ -6,7 +6,7 @@ reader writes those that are there to `versions/VERSION` in its folder, a data s
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import json
 import os
 import shutil
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import MANIFEST, read_manifest, read_manifest_bytes, version_name
-from rmsweb_jax.records.episodes import EPISODES, write_episodes
+from rmsweb_jax.records.episodes import EPISODES, has_not_ended, write_episodes
 from rmsweb_jax.records.files import link_or_copy, make_folder, sync_folder, write_atomic
 from rmsweb_jax.storage import AnyPath, StorePath
 from rmsweb_jax.storage.paths import IMAGES, VERSIONS
@@ -77,7 +77,7 @@ def keep_version(folder: Path) -> Path:
       UserError: as `read_manifest` and `write_episodes`; or the folder cannot be written.
     """
     journal = folder / EPISODES
-    if (folder / MANIFEST).exists() or not journal.exists():
+    if not has_not_ended(folder):
         read_manifest(folder)
         return folder
     # A journal is only appended to.
@@ -91,8 +91,11 @@ def keep_version(folder: Path) -> Path:
         if (folder / "config.json").exists():
             link_or_copy(folder / "config.json", new / "config.json")
         manifest = write_episodes(journal, new, {"run": folder.name})
-        with contextlib.suppress(FileExistsError, OSError):  # Of another reader, which does the same.
+        try:
             new.rename(kept)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # Of another reader, which does the same.
+                raise
         sync_folder(kept.parent)
     except OSError as error:
         raise UserError(

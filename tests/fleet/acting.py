@@ -54,12 +54,14 @@ class ActedPool:
         self.events: list[tuple[float, int, Future[Any], Episode, Act]] = []
         self.begun: list[tuple[float, str]] = []
         self.slots: set[int] = set()
+        self.used: list[int] = []
 
     def submit(self, slot: int, episode: Episode) -> Future[Any]:
         assert all(slot != busy for _, busy, *_ in self.events), "an idle worker only"
         act = self._script(episode.task.task_id, len(self.begun))
         self.begun.append((self.now, episode.task.task_id))
         self.slots.add(slot)
+        self.used.append(slot)
         future: Future[Any] = Future()
         self.events.append((self.now + act.seconds, slot, future, episode, act))
         return future
@@ -70,12 +72,15 @@ class ActedPool:
         others = [future for future in futures if future not in ours]
         if any(future.done() for future in others) or not ours:
             return wait(others, None if others else 0, FIRST_COMPLETED).done or self._sleep(seconds)
-        first = min(self.events, key=lambda event: event[0], default=None)
-        if first is None or first[0] > self.now + seconds:
+        end = min((event[0] for event in self.events), default=None)
+        if end is None or end > self.now + seconds:
             return self._sleep(seconds)
-        self.events.remove(first)
-        end, _, future, episode, act = first
         self.now = max(self.now, end)
+        ended = [event for event in self.events if event[0] <= self.now]
+        self.events = [event for event in self.events if event[0] > self.now]
+        return tuple(self._end(*event[2:]) for event in ended)
+
+    def _end(self, future: Future[Any], episode: Episode, act: Act) -> Future[Any]:
         if act.raises is not None:
             future.set_exception(act.raises)
         elif act.failed is not None:
@@ -84,13 +89,17 @@ class ActedPool:
             played = act.played or acted(episode.task, episode.attempt, act, episode.guidance)
             record = played.model_dump_json().encode()
             future.set_result(PlayedEpisode(record, Round.of(played), act.error))
-        return (future,)
+        return future
 
     def _sleep(self, seconds: float) -> Collection[Future[Any]]:
         self.now += seconds
         return ()
 
+    def has_worker(self, slot: int) -> bool:
+        return slot in self.slots
+
     def replace(self, slot: int) -> None:
+        self.slots.discard(slot)
         self.events = [event for event in self.events if event[1] != slot]
 
 

@@ -1,7 +1,6 @@
 """Judging in the parent: several episodes at a time, apart from the browsers, and again after a kill."""
 
 import contextlib
-import dataclasses
 import itertools
 import threading
 
@@ -12,6 +11,7 @@ from collection.fleet.rounds import Job
 from collection.judges.build import JudgeConfig
 from collection.llm.config import ModelConfig
 from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.records.journal import read_journal
 from tests.fleet.acting import Act, config, run
 from tests.judges import runs
 from tests.llm.answers import completion
@@ -65,7 +65,7 @@ def test_episodes_are_judged_several_at_a_time(tmp_path):
     assert [one.fate for one in rounds(tmp_path)] == ["solved"] * 6
     with contextlib.closing(RunJournal(tmp_path)) as journal:
         assert {journal.read(one).judge for one in rounds(tmp_path)} == {"own_outcome (judge)"}
-        assert len(journal.order) == 12, "as it was played, and with its verdict"
+        assert len(read_journal(journal.path)) == 12, "as it was played, and with its verdict"
 
 
 def test_a_round_that_needs_a_verdict_waits_for_it(tmp_path):
@@ -108,11 +108,10 @@ def test_an_error_of_a_judge_ends_the_run_and_is_no_verdict(tmp_path, capfd):
     with (
         PromptServer(lambda _: completion("SUCCESS")) as server,
         pytest.raises(UserError, match="unexpected ValueError; see the log"),
+        pytest.MonkeyPatch.context() as patch,
     ):
-        wrong = dataclasses.replace(judged_by(server), method="none")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("collection.fleet.run.make_judge", lambda *_, **__: int("x"))
-            run([job(0)], tmp_path, script, config(), judge=wrong)
+        patch.setattr("collection.fleet.run.with_verdict", lambda *_, **__: int("x"))
+        run([job(0)], tmp_path, script, config(), judge=judged_by(server))
     assert "invalid literal" in capfd.readouterr().err
     assert [one.fate for one in rounds(tmp_path)] == ["unjudged"]
 

@@ -32,7 +32,7 @@ def play(workdir, outcomes, **rules):
 def rounds(workdir):
     workdir.mkdir(exist_ok=True)
     with contextlib.closing(RunJournal(workdir)) as journal:
-        return journal.order
+        return [one for of in journal.rounds.values() for one in of.values()]
 
 
 @pytest.mark.parametrize(

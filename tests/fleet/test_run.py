@@ -1,6 +1,7 @@
 """The fleet without browsers: order of rounds, deaths and stops of workers, counts."""
 
 import contextlib
+import dataclasses
 import errno
 import math
 import os
@@ -157,6 +158,45 @@ def test_an_hour_without_any_site_gives_up_none(tmp_path, seconds):
     assert pools[0].now < 4 * 3600
 
 
+def test_a_run_that_goes_on_plays_again_what_a_site_that_was_down_has_ended(tmp_path):
+    jobs = [dataclasses.replace(web_job("a/1", attempts=3), replays=1)]
+    pool, _ = run(jobs, tmp_path, lambda *_: Act(outcome="unreachable"), config(LIMITS))
+    assert len(pool.begun) == 3
+    again, fleet = run(jobs, tmp_path, lambda *_: Act(), config(LIMITS))
+    assert len(again.begun) == 3 and fleet.status().outcomes == {"done": 3} and not fleet.status().set_aside
+
+
+@pytest.mark.parametrize("outcome", ["captcha", "unreachable"])
+def test_what_is_set_aside_stays_so_after_a_late_verdict_and_an_outage(tmp_path, outcome):
+    """Whether a site was silent for an hour is known only while it is silent."""
+    jobs = [web_job(f"s{number % 4}/{number}", attempts=5) for number in range(20)]
+    pool, fleet = run(jobs, tmp_path, lambda *_: Act(outcome=outcome, seconds=30.0), config(LIMITS))
+    aside = fleet.status().set_aside
+    assert pool.begun and sum(aside.values()) == 20
+    with contextlib.closing(RunJournal(tmp_path)) as opened:
+        one = opened.read(next(iter(opened.rounds["s0/0"].values())))
+        opened.append_round(one.model_copy(update={"outcome": "done", "judge": "j", "judge_text": "FAILURE"}))
+    again, fleet = run(jobs, tmp_path, lambda *_: Act(), config(LIMITS))
+    assert not again.begun and fleet.status().set_aside == aside
+
+
+def test_a_round_is_given_to_a_worker_that_is_there(tmp_path):
+    """A cluster may have no room for another."""
+    acts = iter([dataclasses.replace(DIES, seconds=2.0), Act(), Act()])
+    pool, _ = run([web_job("a/1"), web_job("b/1")], tmp_path, lambda *_: next(acts), config())
+    assert pool.used == [1, 2, 2]
+
+
+@pytest.mark.parametrize("failure", [RunFailure("no browser", UserError.exit_code), Act(error="a bug")])
+def test_an_episode_that_ends_with_the_run_is_kept(tmp_path, monkeypatch, failure):
+    monkeypatch.setattr("collection.fleet.run._MAX_GIVEN_UP", 1)
+    fails = Act(failed=failure) if isinstance(failure, RunFailure) else failure
+    acts = iter([fails, Act()])
+    with pytest.raises(UserError):
+        run([web_job("a/1"), web_job("b/1")], tmp_path, lambda *_: next(acts), config())
+    assert ("b/1", 1) in rounds(tmp_path)
+
+
 def test_refused_rounds_are_not_reflected_on(tmp_path):
     job = web_job("a/1", attempts=4, reflective=True)
     outcomes = ["done", "captcha", "blocked", "done"]
@@ -251,7 +291,8 @@ def test_when_each_task_meets_an_error_of_this_program_the_run_ends(tmp_path):
         UserError, match=r"a/\d: unexpected KeyError, as for the tasks before it; see the log"
     ):
         run([web_job(f"a/{number}") for number in range(9)], tmp_path / "all", script, config())
-    assert len(rounds(tmp_path / "all")) == 3
+    # The fourth had ended when the third ended the run, and is kept.
+    assert len(rounds(tmp_path / "all")) == 4
     # Three rounds of one task do not, nor three tasks with a played round between them.
     run([web_job("a/1", attempts=4)], tmp_path / "one", script, config())
     good = ("a/0", "a/2", "a/4", "a/6", "a/8")

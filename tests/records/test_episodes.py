@@ -3,6 +3,7 @@
 import pytest
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records import journal
 from rmsweb_jax.records.dataset import read_dataset, read_manifest
 from rmsweb_jax.records.episodes import EPISODES, REFLECTIONS, find_episodes, write_episodes
 from rmsweb_jax.records.images import ImageStore
@@ -16,16 +17,16 @@ RUNS = trajectories(6)
 
 
 def append(folder, *runs):
-    with Journal(folder / EPISODES) as journal:
+    with Journal(folder / EPISODES) as file:
         for number, run in enumerate(runs):
             ImageStore(folder).put(png(RUNS.index(run) // 2 if run in RUNS else number))
-            journal.append(run.model_dump_json().encode())
+            file.append(run.model_dump_json().encode())
 
 
 def reflect(folder, number):
     one = Reflection(task_id=RUNS[number].task.task_id, attempt=1, guidance=f"look at {number}")
-    with Journal(folder / EPISODES) as journal:
-        journal.append(b'{"reflection":%s,"usage":{}}' % one.model_dump_json().encode())
+    with Journal(folder / EPISODES) as file:
+        file.append(b'{"reflection":%s,"usage":{}}' % one.model_dump_json().encode())
     return one
 
 
@@ -44,6 +45,53 @@ def test_the_data_set_is_sorted_and_has_the_newest_record_of_each_episode(tmp_pa
         list(read_dataset(tmp_path)) == [RUNS[1]]
         and len((tmp_path / REFLECTIONS).read_text().splitlines()) == 1
     )
+
+
+def test_a_line_that_is_written_while_it_is_read_is_read_whole(tmp_path, monkeypatch):
+    """A reader meets the first half of a line, then the other one and a further line."""
+    append(tmp_path, *RUNS[:3])
+    path, starts = tmp_path / EPISODES, []
+    data = path.read_bytes()
+    lines = data.splitlines(keepends=True)
+
+    class Growing:
+        def __init__(self):
+            path.write_bytes(lines[0] + lines[1][:100])
+            self._file = path.open("rb")
+
+        def readline(self):
+            line = self._file.readline()
+            if line and not line.endswith(b"\n"):
+                path.write_bytes(data)
+            starts.append(line)
+            return line
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self._file.close()
+
+    monkeypatch.setattr(journal, "open", lambda *_: Growing(), raising=False)
+    episodes, _ = find_episodes(path)
+    assert [place for _, (_, place) in sorted(episodes.items())] == [
+        0,
+        len(lines[0]),
+        len(lines[0] + lines[1]),
+    ]
+    assert not starts[1].endswith(b"\n"), "the line was caught in half"
+
+
+def test_a_run_that_was_killed_in_its_final_write_is_read_from_its_journal(tmp_path):
+    append(tmp_path, *RUNS)
+    write_episodes(tmp_path / EPISODES, tmp_path, {})
+    manifest = read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_bytes(
+        manifest.model_copy(update={"finished": False, "shards": (), "records": 0}).encode()
+    )
+    assert list(read_dataset(keep_version(tmp_path))) == RUNS
+    write_episodes(tmp_path / EPISODES, tmp_path, {})
+    assert keep_version(tmp_path) == tmp_path and list(read_dataset(tmp_path)) == RUNS
 
 
 def test_a_reader_keeps_what_there_was_when_it_began(tmp_path, capsys):
@@ -79,9 +127,9 @@ def test_damage_is_one_line(tmp_path, damage):
     if damage == "first":
         (tmp_path / EPISODES).write_bytes(b"x" + data)
     else:
-        with Journal(tmp_path / EPISODES) as journal:
-            journal.append(b'{"trajectory": 3}')
+        with Journal(tmp_path / EPISODES) as file:
+            file.append(b'{"trajectory": 3}')
     with pytest.raises(
-        UserError, match="no whole record" if damage == "first" else "written by another version"
+        UserError, match="line 1 is damaged" if damage == "first" else "written by another version"
     ):
         find_episodes(tmp_path / EPISODES)

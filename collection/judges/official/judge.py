@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -113,7 +114,9 @@ class OfficialJudge(ModelJudge):
         child: _Child | None = getattr(self._children, "one", None)
         if child is None or not child.alive:
             with self._lock:
-                self._endpoint = self._endpoint or JudgeEndpoint()
+                if self._endpoint is None:
+                    self._endpoint = JudgeEndpoint()
+                    weakref.finalize(self, self._endpoint.close)
             bypass_proxy_locally()
             child = _Child(self.method, self._checkout, self._python, self._endpoint, self.model.name)
             self._children.one = child
