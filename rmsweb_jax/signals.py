@@ -30,6 +30,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 _REPEATED_S = 1.0
 # Time in which buffered output is written.
 _FLUSH_S = 2.0
+_FOREVER_S = 1000.0
 _SHOW_CURSOR = "\x1b[?25h"
 # The process of `multiprocessing` that removes what killed processes leave warns of it after their last line.
 # Warning options of this process are its options, too.
@@ -146,12 +147,13 @@ def exit_process(code: int, line: str = "") -> NoReturn:
         flushing.join(_FLUSH_S)
         # Only if it is imported: importing it takes locks that the main thread may hold.
         workers = getattr(sys.modules.get("multiprocessing.process"), "active_children", list)()
-        # Last, since the main thread may wait for them.
+        if line:
+            # As late as may be: the main thread still logs what it compiles.
+            print_error(line)
+        # Last, since the main thread may wait for them, and must not go on: it would end with another code.
+        sys.setswitchinterval(_FOREVER_S)
         for worker in workers:
             worker.kill()
-        if line:
-            # At the very end: the main thread still logs what it compiles.
-            print_error(line)
     finally:
         os._exit(code)
 

@@ -65,11 +65,16 @@ SAVES = (
         lock(mutex)
 """
 )
-# The workers that a process has started end with it.
+# The workers that a process has started end with it. Its terminal is slow.
 WORKERS = (
     BEGIN
     + """
-    import multiprocessing, time
+    import multiprocessing, os, time
+    write = os.write
+    def write_slowly(*arguments):
+        time.sleep(0.3)
+        return write(*arguments)
+    os.write = write_slowly
     worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(10000,))
     worker.start()
     print("ready", worker.pid, flush=True)
