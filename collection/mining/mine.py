@@ -302,7 +302,7 @@ def verdict_on(verdicts: Verdicts, success: tuple[str, int], failed: tuple[str, 
     """Returns what is known about a decision, given by the run and the step of each side.
 
     That is the verdict on just this decision; or one on another success, if there the failed run's own action
-    led to success: then it was no mistake, whatever it is compared with.
+    led to success: then it was no mistake, next to any success.
     """
     found = verdicts.get(failed, ())
     own = next((one for one in found if (one.success_id, one.success_step) == success), None)

@@ -419,7 +419,7 @@ def _taken(success: ParsedRun, localization: ParsedRun, same_states: np.ndarray)
     """The certainty that the localization took the success's step, at any step of a failed run: float [n, m].
 
     A step that sets controls to the values that they keep is taken if they have these values at the end of
-    the other run, whatever the order and the number of its steps. Any other step is taken by the same acts
+    the other run, in any order and number of its steps. Any other step is taken by the same acts
     on the same page, with an effect, in one step or in several. That is certain at the same state. It is
     unlikely at a state that the success was in at another time: to submit a form before it is filled in is
     another decision. In a longer success a step is open until it is taken, so there only the steps so far
