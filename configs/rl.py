@@ -77,7 +77,7 @@ ABLATIONS = {
     "dapo": (
         "std gate alone, no salvage, DAPO's own clip range",
         {
-            "competence_gate": False,
+            "gate": "contrast",
             "max_salvage_groups": 0,
             "objective": {"salvage_weight": 0.0, "clip_high": 0.28},
         },

@@ -6,13 +6,15 @@ Name, type, default, range and meaning of a key stand in the model only. A field
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pydantic
 from ml_collections import ConfigDict
 from pydantic import Field
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from rmsweb_jax.errors import UserError
 
@@ -53,6 +55,20 @@ def safe(default: Any, **limits: Any) -> Any:
 def internal(default: Any, **limits: Any) -> Any:
     """Declares a field that only code sets, which is not a key of the settings."""
     return Field(default, exclude=True, **limits)
+
+
+def function_name(*known: str) -> Callable[[str], str]:
+    """Makes the validator of a key that names a function: one of `known`, or another's `module:function`."""
+
+    def check(name: str) -> str:
+        if name not in known and not re.fullmatch(r"[\w.]+:\w+", name):
+            names = ", ".join(known)
+            raise PydanticCustomError(
+                "function_name", "use one of {known}, or module:function", {"known": names}
+            )
+        return name
+
+    return check
 
 
 def to_config_dict(settings: Settings | type[Settings]) -> ConfigDict:

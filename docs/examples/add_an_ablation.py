@@ -10,24 +10,22 @@ import sys
 
 from configs.rl import get_config
 from rmsweb_jax import score_response, train_rl
-from rmsweb_jax.actions.reward import REWARDS
 
 
 def brief(reply: str, target: str) -> float:
     """The recipe's reward, and less of it for replies that are much longer than the verified one."""
-    return score_response(reply, target) * min(1.0, 1.5 * len(target) / len(reply))
+    return score_response(reply, target) * min(1.0, 1.5 * len(target) / max(len(reply), 1))
 
 
-REWARDS["brief"] = brief
+if __name__ == "__main__":
+    config = get_config("smoke")  # The sizes of a test; get_config("8b") has the paper's.
+    config.prompts, workdir = sys.argv[1], sys.argv[2]
+    config.model = sys.argv[3] if len(sys.argv) > 3 else "tiny_base"
+    config.reward = "add_an_ablation:brief"
+    config.objective.clip_high = 0.28  # DAPO's range instead of the paper's 0.32.
+    config.objective.kl_coef = 0.0
 
-config = get_config("smoke")  # The sizes of a test; get_config("8b") has the paper's.
-config.prompts, workdir = sys.argv[1], sys.argv[2]
-config.model = sys.argv[3] if len(sys.argv) > 3 else "tiny_base"
-config.reward = "brief"
-config.objective.clip_high = 0.28  # DAPO's range instead of the paper's 0.32.
-config.objective.kl_coef = 0.0
-
-report = train_rl(config, workdir)
-for name in ("first", "final"):
-    print(f"{name}: held-out reward {report[name].get('eval/reward')}")
-print(f"the trained policy is in {workdir}/export")
+    report = train_rl(config, workdir)
+    for name in ("first", "final"):
+        print(f"{name}: held-out reward {report[name].get('eval/reward')}")
+    print(f"the trained policy is in {workdir}/export")

@@ -16,14 +16,12 @@ from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.losses import TokenBatch, token_weights
+from rmsweb_jax.rl.losses import VALUES, token_weights
 from rmsweb_jax.rl.rollout import Group
 from rmsweb_jax.training.mesh import process_rows
 
 # Steps that are packed in advance, to choose the rows of a run, and their share of responses without an end.
 _TRIALS, _RUNAWAYS = 48, 0.01
-# What a branch says of its tokens; what it does not give is 0, or computed later.
-VALUES = tuple(TokenBatch.__dataclass_fields__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +128,7 @@ def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
     # surrogate, without them they have no KL term (docs/results/verl.md).
     accepted_weight = sum(group.total_weight for group in batch.accepted)
     total_weight = sum(group.total_weight for group in groups)
+    accepted_tokens = sum(len(tokens) for group in batch.accepted for tokens in group.responses)
     # Turns of episodes have no target, but for those that are verified replies to their task.
     num_anchored = sum(bool(group.prompt.target) for group in batch.salvaged)
 
@@ -142,6 +141,7 @@ def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
             }
             if accepted:
                 values["pg_weight"] = token_weights(mask, accepted_weight / group.weight(sample))
+                values["token_mean_weight"] = 1 / accepted_tokens
                 values["advantages"] = float(group.advantages[sample])
             yield Branch(tokens, values)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import Settings, internal, required, safe
+from rmsweb_jax.settings import Settings, function_name, internal, required, safe
 from rmsweb_jax.training.config import ComputeConfig, LoRAConfig
 
 if TYPE_CHECKING:
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
 
 class Objective(Settings):
-    """Coefficients of the objective, with the paper's values.
+    """The loss and its coefficients, with the paper's values.
 
     Attributes:
+      loss: "salvage_ds", or a function of your own, `module:function`, see docs/train.md.
       clip_low, clip_high: bounds of the importance ratio, see `policy_loss`.
       kl_coef: beta, weight of the KL term; with 0 the divergence is still measured.
       salvage_weight: lambda, weight of the salvage anchor on rejected groups.
     """
 
+    loss: Annotated[str, AfterValidator(function_name("salvage_ds"))] = "salvage_ds"
     clip_low: float = Field(default=0.2, ge=0, lt=1)
     clip_high: float = Field(default=0.32, ge=0)
     kl_coef: float = Field(default=1e-3, ge=0)
@@ -112,7 +114,8 @@ class RlConfig(ComputeConfig):
         trained. 0 draws and updates in turns. With 1 or more, an endpoint draws while the policy is updated,
         and the training mesh keeps what it has begun; the objective weighs tokens for it, see
         `importance_weights`.
-      reward: the training reward, a key of `rmsweb_jax.actions.reward.REWARDS`; evaluation uses "polarized".
+      reward: the training reward: "polarized", "binary", "text", or a function of your own,
+        `module:function`; evaluation uses "polarized".
       num_samples, temperature: number of responses to a prompt, and their sampling temperature.
       rollout_engine: "local" (the training mesh), or "endpoint" (an inference server).
       endpoint: the inference server, if `rollout_engine` is "endpoint".
@@ -121,8 +124,9 @@ class RlConfig(ComputeConfig):
       seed: seed of the run.
       learning_rate, weight_decay, clip_norm: of AdamW, constant; largest global norm of the gradient.
       checkpoints_kept: number of newest checkpoints to keep.
-      competence_gate: see `gated_advantages`.
-      objective: clip ranges and weights of the terms.
+      gate: "salvage_ds", "contrast" (DAPO: without the competence gate), or a function of your own,
+        `module:function`, see docs/train.md.
+      objective: the loss, clip ranges and weights of the terms.
       row_tokens: groups are packed into rows of one width, one row a shard of the mesh; it is chosen from the
         prompts, at most `row_tokens` and a multiple of `row_multiple`.
       eval_every: iterations between evaluations.
@@ -153,7 +157,7 @@ class RlConfig(ComputeConfig):
     # The paper draws and updates in turns.
     max_staleness: int = Field(default=0, ge=0)
     epochs: int = Field(default=1, ge=1)
-    reward: Literal["polarized", "binary", "text"] = "polarized"
+    reward: Annotated[str, AfterValidator(function_name("polarized", "binary", "text"))] = "polarized"
     # Two at least, because the std gate divides by one less than their number.
     num_samples: int = Field(default=8, ge=2)
     # Greedy samples are all alike, and no group of them has a contrast. Servers take 5 at most.
@@ -162,7 +166,7 @@ class RlConfig(ComputeConfig):
     endpoint: EndpointConfig = EndpointConfig()
     rollout_lanes: int = safe(0, ge=0)
     cache_dtype: Literal["model", "int8", "float8_e4m3fn"] = "model"
-    competence_gate: bool = True
+    gate: Annotated[str, AfterValidator(function_name("salvage_ds", "contrast"))] = "salvage_ds"
     objective: Objective = Objective()
     learning_rate: float = Field(default=8e-6, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)

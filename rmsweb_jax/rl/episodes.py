@@ -23,7 +23,8 @@ from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Message, SampledTokens, Step, Trajectory
 from rmsweb_jax.rl.config import OnlineConfig
-from rmsweb_jax.rl.losses import COMPETENT_REWARD, FATES, gated_advantages
+from rmsweb_jax.rl.functions import find_gate
+from rmsweb_jax.rl.gates import COMPETENT_REWARD, gate_group
 from rmsweb_jax.rl.prompts import Prompt, RlData
 from rmsweb_jax.rl.remote.generator import RemoteGenerator, version_of
 from rmsweb_jax.rl.rollout import Group, Rollouts
@@ -243,7 +244,7 @@ class EpisodeRollouts(Rollouts):
             data,
             config.sampling,
             _no_score,
-            config.competence_gate,
+            find_gate(config.gate, config.num_samples),
             config.seed,
             position=position,
         )
@@ -351,9 +352,7 @@ class EpisodeRollouts(Rollouts):
         )
         if len(scored) < _LEAST_EPISODES:
             return group
-        gated = gated_advantages(rewards[None], config.competence_gate)
-        fate = next(fate for fate in FATES if getattr(gated, fate)[0])
-        advantages = gated.advantages[0]
+        fate, advantages = gate_group(self._gate, rewards)
         advantages = np.where(advantages < 0, config.negative_weight * advantages, advantages)
         turns, too_long = self._turns(scored, rewards, advantages, fate, encoder, batch)
         left_out: list[Group] = []

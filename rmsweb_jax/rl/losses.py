@@ -7,13 +7,15 @@ weighted sum, so any split into micro-batches, rows and padding gives the same r
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Bool, Float, Float32, Float64
+from jaxtyping import Bool, Float, Float32, Int32
 
 from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.rl.config import Objective
@@ -121,27 +123,6 @@ def token_weights(mask: Bool[np.ndarray, " tokens"], num_sequences: float) -> Fl
     return (mask / (mask.sum() + MASK_EPSILON) / num_sequences).astype(np.float32)
 
 
-@struct.dataclass
-class TokenBatch:
-    """What the objective needs of each scored token of a micro-batch; padding has weight 0 in every term.
-
-    Attributes:
-      advantages: advantage of the token's response.
-      pg_weight, kl_weight, salvage_weight: see `token_weights`; positive where the token takes part in that
-        term.
-      old_log_probs, ref_log_probs: under the policy before the update, and under the frozen SFT policy.
-      behaviour_log_probs: under the policies that drew the token, as the sampler computed them.
-    """
-
-    advantages: Float32[Array, "rows scored"]
-    pg_weight: Float32[Array, "rows scored"]
-    kl_weight: Float32[Array, "rows scored"]
-    salvage_weight: Float32[Array, "rows scored"]
-    old_log_probs: Float32[Array, "rows scored"]
-    ref_log_probs: Float32[Array, "rows scored"]
-    behaviour_log_probs: Float32[Array, "rows scored"]
-
-
 def importance_weights(
     old_log_probs: Float[jax.Array, "*shape"], behaviour_log_probs: Float[jax.Array, "*shape"], cap: float
 ) -> Float[jax.Array, "*shape"]:
@@ -156,41 +137,78 @@ def importance_weights(
 
 
 @struct.dataclass
-class ObjectiveSums:
-    """Scalars that add up over the micro-batches of an optimizer step.
+class TokenBatch:
+    """What a loss knows of each scored token of a micro-batch, except its log-probability; 0 at padding.
+
+    A sequence (a response, or a salvage target) is whole and in one row. A group may be cut over rows and
+    micro-batches: what needs a whole group is the gate's. Weights are those of the whole optimizer step, and
+    positive where the token takes part.
 
     Attributes:
-      loss, pg_loss, kl_loss, salvage_loss: the objective, and its terms before their coefficients.
-      tokens: number of tokens of accepted responses; the sums below are over these tokens.
-      clipped_lower, clipped_upper, clipped_dual: counts, see `PolicyLoss`.
-      log_ratio: sum of old - new log-probabilities.
-      importance, capped: sum of the importance weights, and number of those at the cap.
+      sequence: number of the token's sequence in its row, from 1; 0 is padding.
+      advantages: advantage of the token's response; 0 in groups that are not accepted.
+      pg_weight: weight in the mean over accepted responses of their token means, see `token_weights`.
+      kl_weight: the same over all responses, those of rejected groups included.
+      salvage_weight: the same over salvage targets, of the tokens in their action span.
+      token_mean_weight: weight in the mean over all tokens of accepted responses.
+      old_log_probs, ref_log_probs: under the policy before the update, and under the frozen SFT policy.
+      behaviour_log_probs: under the policies that drew the token, as the sampler computed them.
+      importance: weight for the policies that drew the token, see `importance_weights`; 1 on policy.
     """
 
-    loss: Float32[jax.Array, ""]
-    pg_loss: Float32[jax.Array, ""]
-    kl_loss: Float32[jax.Array, ""]
-    salvage_loss: Float32[jax.Array, ""]
-    tokens: Float32[jax.Array, ""]
-    clipped_lower: Float32[jax.Array, ""]
-    clipped_upper: Float32[jax.Array, ""]
-    clipped_dual: Float32[jax.Array, ""]
-    log_ratio: Float32[jax.Array, ""]
-    importance: Float32[jax.Array, ""]
-    capped: Float32[jax.Array, ""]
+    sequence: Int32[Array, "rows scored"]
+    advantages: Float[Array, "rows scored"]
+    pg_weight: Float[Array, "rows scored"]
+    kl_weight: Float[Array, "rows scored"]
+    salvage_weight: Float[Array, "rows scored"]
+    token_mean_weight: Float[Array, "rows scored"]
+    old_log_probs: Float[Array, "rows scored"]
+    ref_log_probs: Float[Array, "rows scored"]
+    behaviour_log_probs: Float[Array, "rows scored"]
+    importance: Float[Array, "rows scored"]
 
     @classmethod
-    def zero(cls) -> ObjectiveSums:
-        return cls(*(jnp.zeros((), jnp.float32) for _ in range(11)))
+    def of(
+        cls, sequence: Int32[Array, "rows scored"], values: Mapping[str, Array], *, off_policy: bool = False
+    ) -> TokenBatch:
+        """Makes it of the numbers of the sequences and `VALUES`.
+
+        Args:
+          off_policy: other policies drew some tokens; otherwise the importance is 1.
+        """
+        old = jnp.asarray(values["old_log_probs"])
+        importance = jnp.ones_like(old)
+        if off_policy:
+            importance = importance_weights(old, jnp.asarray(values["behaviour_log_probs"]), IMPORTANCE_CAP)
+        return cls(sequence=sequence, importance=importance, **values)
+
+    def sequence_sum(self, values: Float[Array, "rows scored"]) -> Float[jax.Array, "rows scored"]:
+        """Sums values over each sequence; every token of it gets the sum."""
+
+        def row(values: jax.Array, sequence: jax.Array) -> jax.Array:
+            return jax.ops.segment_sum(values, sequence, num_segments=len(values) + 1)[sequence]
+
+        return jax.vmap(row)(jnp.asarray(values), jnp.asarray(self.sequence))
+
+    @property
+    def length(self) -> Float[jax.Array, "rows scored"]:
+        """Number of tokens of the token's sequence."""
+        return self.sequence_sum(jnp.ones_like(jnp.asarray(self.importance)))
 
 
-def salvage_ds_objective(
-    log_probs: Float32[jax.Array, "rows scored"],
-    batch: TokenBatch,
-    objective: Objective,
-    *,
-    off_policy: bool = False,
-) -> ObjectiveSums:
+# The arrays of a `TokenBatch` that packing lays out.
+VALUES = tuple(
+    field.name for field in dataclasses.fields(TokenBatch) if field.name not in ("sequence", "importance")
+)
+# Loss of a micro-batch, and metrics: a sum over the optimizer step, or a sum and a count, whose mean it is.
+Metric = jax.Array | tuple[jax.Array, jax.Array]
+LossAndMetrics = tuple[jax.Array, dict[str, Metric]]
+Loss = Callable[[jax.Array, TokenBatch, Objective], LossAndMetrics]
+
+
+def salvage_ds(
+    log_probs: Float32[jax.Array, "rows scored"], batch: TokenBatch, objective: Objective
+) -> LossAndMetrics:
     """Computes a micro-batch's part of the loss (RMSWeb, equation 2).
 
         L = sum_t pg_weight w pg + lambda sum_t salvage_weight l + beta sum_t kl_weight k3
@@ -200,10 +218,9 @@ def salvage_ds_objective(
 
     Args:
       log_probs: of the tokens, under the policy that is trained.
-      off_policy: weigh tokens for the policies that drew them, see `importance_weights`.
 
     Returns:
-      The sums; `loss` is the one to differentiate.
+      The loss, and its terms before their coefficients; ratios are means over tokens of accepted responses.
     """
     old, advantages = jnp.asarray(batch.old_log_probs), jnp.asarray(batch.advantages)
     policy = policy_loss(
@@ -214,9 +231,7 @@ def salvage_ds_objective(
         clip_high=objective.clip_high,
         dual_clip=DUAL_CLIP,
     )
-    weights = jnp.ones_like(log_probs)
-    if off_policy:
-        weights = importance_weights(old, jnp.asarray(batch.behaviour_log_probs), IMPORTANCE_CAP)
+    weights = jnp.asarray(batch.importance)
     pg = jnp.sum(policy.loss * weights * batch.pg_weight)
     kl = jnp.sum(low_var_kl(log_probs, jnp.asarray(batch.ref_log_probs)) * batch.kl_weight)
     salvage = jnp.sum(salvage_loss(log_probs) * batch.salvage_weight)
@@ -226,80 +241,26 @@ def salvage_ds_objective(
     def count(where: jax.Array) -> jax.Array:
         return jnp.sum(accepted & where).astype(jnp.float32)
 
-    return ObjectiveSums(
-        loss=pg + objective.salvage_weight * salvage + objective.kl_coef * kl,
-        pg_loss=pg,
-        kl_loss=kl,
-        salvage_loss=salvage,
-        tokens=count(accepted),
-        clipped_lower=count(policy.clipped_lower),
-        clipped_upper=count(policy.clipped_upper),
-        clipped_dual=count(policy.clipped_dual),
-        # Without the ratio's clip: `ppo_kl` should show a policy that has run away.
-        log_ratio=jnp.sum(jnp.where(accepted, old - log_probs, 0.0)),
-        importance=jnp.sum(jnp.where(accepted, weights, 0.0)),
-        capped=count(weights >= IMPORTANCE_CAP),
-    )
+    tokens, lower, upper = count(accepted), count(policy.clipped_lower), count(policy.clipped_upper)
+    return pg + objective.salvage_weight * salvage + objective.kl_coef * kl, {
+        "pg_loss": pg,
+        "kl_ref": kl,
+        "salvage_loss": salvage,
+        # Without the ratio's clip: it should show a policy that has run away.
+        "ppo_kl": (jnp.sum(jnp.where(accepted, old - log_probs, 0.0)), tokens),
+        "pg_clipfrac": (lower + upper, tokens),
+        "pg_clipfrac_lower": (lower, tokens),
+        "pg_clipfrac_upper": (upper, tokens),
+        "pg_clipfrac_dual": (count(policy.clipped_dual), tokens),
+        "importance/mean": (jnp.sum(jnp.where(accepted, weights, 0.0)), tokens),
+        "importance/capped": (count(weights >= IMPORTANCE_CAP), tokens),
+    }
 
 
-# epsilon_sigma and r_comp of the appendix. 0.55 is between core-correct (0.7) and the right type (0.3).
-MIN_STD, COMPETENT_REWARD = 0.10, 0.55
-# The paper's value, also verl's.
-ADVANTAGE_EPSILON = 1e-6
-# Relative tolerance of the std gate. Nine rewards split 8 to 1 between levels 0.3 apart have a standard
-# deviation of exactly 0.1, which rounding must not reject.
-ROUNDING = 1e-5
-
-
-class GatedAdvantages(NamedTuple):
-    """The gates' decisions on groups of samples.
-
-    Every group is exactly one of accepted, rejected by the std gate (solved or unsolved), or rejected by
-    the competence gate.
-
-    Attributes:
-      advantages: 0 in groups that are not accepted.
-      accepted: k_g.
-      solved, unsolved: the std gate failed, with and without a competent sample.
-      incompetent: the std gate passed, the competence gate failed.
-    """
-
-    advantages: Float64[np.ndarray, "groups samples"]
-    accepted: Bool[np.ndarray, " groups"]
-    solved: Bool[np.ndarray, " groups"]
-    unsolved: Bool[np.ndarray, " groups"]
-    incompetent: Bool[np.ndarray, " groups"]
-
-
-# Of `GatedAdvantages`; every group has exactly one of them.
-FATES = ("accepted", "solved", "unsolved", "incompetent")
-
-
-def gated_advantages(
-    rewards: Float64[np.ndarray, "groups samples"], competence_gate: bool = True
-) -> GatedAdvantages:
-    """Computes advantages within each group, zero where a gate rejects it (RMSWeb, equation 1).
-
-        k_g       = 1[sigma_g >= MIN_STD] 1[max_i r_{g,i} >= COMPETENT_REWARD]
-        A_{g,i}   = k_g (r_{g,i} - mu_g) / (sigma_g + 1e-6)
-        sigma_g^2 = sum_i (r_{g,i} - mu_g)^2 / (K - 1)
-
-    Args:
-      rewards: raw rewards, without any KL term; at least two samples.
-      competence_gate: False accepts every group that passes the std gate (DAPO); `solved` and `unsolved`
-        still use the competent reward.
-    """
-    assert np.isfinite(rewards).all()
-    apart = rewards - rewards.mean(1, keepdims=True)
-    std = rewards.std(1, ddof=1)
-    contrast, competent = std >= MIN_STD * (1 - ROUNDING), rewards.max(1) >= COMPETENT_REWARD
-    accepted = contrast & (competent | (not competence_gate))
-    return GatedAdvantages(
-        # Zero behind the gate, not only small: a rounding of the mean would be divided by 1e-6. In float32
-        # verl's advantage of eight rewards of 0.7 is 0.056 for every sample.
-        advantages=np.where(accepted[:, None], apart / (std[:, None] + ADVANTAGE_EPSILON), 0.0),
-        accepted=accepted,
-        solved=~contrast & competent,
-        unsolved=~contrast & ~competent,
-        incompetent=contrast & ~accepted,
-    )
+def abstract_sums(loss: Loss, objective: Objective) -> LossAndMetrics:
+    """Returns what a loss returns as shapes, which do not depend on those of the batch."""
+    log_probs = jax.ShapeDtypeStruct((2, 3), jnp.float32)
+    values: dict[str, Any] = {field.name: log_probs for field in dataclasses.fields(TokenBatch)}
+    values["sequence"] = jax.ShapeDtypeStruct((2, 3), jnp.int32)
+    batch = TokenBatch(**values)
+    return jax.eval_shape(lambda log_probs, batch: loss(log_probs, batch, objective), log_probs, batch)

@@ -20,7 +20,7 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Collector, Request, Responses, Sampling
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.rl.losses import FATES, gated_advantages
+from rmsweb_jax.rl.gates import Gate, gate_group, salvage_ds
 from rmsweb_jax.rl.prompts import Prompt, RlData
 from rmsweb_jax.training.mesh import from_all_processes
 
@@ -135,7 +135,7 @@ class Group:
       truncated: True where a response has no end token within the limit.
       rewards: reward of each sample.
       advantages: after the gates; 0 in a group that is not accepted.
-      fate: "accepted" if the group passed both gates, otherwise the gate that rejected it, see `FATES`.
+      fate: what the gate has decided, one of `gates.FATES`.
       version: version of the oldest policy that drew one of its tokens.
       position: place of the prompt in the order of the run.
       weights: of each sample in the means over responses; empty: all alike.
@@ -178,20 +178,20 @@ def make_group(
     prompt: Prompt,
     responses: Responses,
     rewards: Sequence[float],
-    competence_gate: bool = True,
+    gate: Gate = salvage_ds,
     position: int = 0,
 ) -> Group:
-    """Joins responses and their rewards; `competence_gate` as in `gated_advantages`."""
+    """Joins responses and their rewards."""
     values = np.asarray(rewards, np.float64)
-    gated = gated_advantages(values[None], competence_gate)
+    fate, advantages = gate_group(gate, values)
     return Group(
         prompt,
         responses.tokens,
         responses.log_probs,
         responses.truncated,
         values,
-        gated.advantages[0],
-        fate=next(fate for fate in FATES if getattr(gated, fate)[0]),
+        advantages,
+        fate,
         version=min(int(part.min()) for part in responses.versions),
         position=position,
     )
@@ -223,7 +223,7 @@ class Rollouts:
     Args:
       generator: with the policy loaded before groups are taken.
       score: (response text, target text) -> reward.
-      competence_gate: see `gated_advantages`.
+      gate: decides on each group.
       position: groups that were taken in earlier runs; the next one has this position.
       kept: groups that were complete and not taken.
 
@@ -241,7 +241,7 @@ class Rollouts:
         data: RlData,
         sampling: Sampling,
         score: Score,
-        competence_gate: bool,
+        gate: Gate,
         seed: int,
         *,
         position: int = 0,
@@ -250,7 +250,7 @@ class Rollouts:
         self.generator, self.position, self.limit = generator, position, position
         self.share, self.seconds, self.version, self.dropped = FIRST_SHARE, 0.0, 0, 0
         self._data, self._sampling, self._score, self._seed = data, sampling, score, seed
-        self._competence_gate = competence_gate
+        self._gate = gate
         self._begun = position
         self._under_way: dict[Request, int] = {}
         self._foreign: dict[Request, Responses | None] = {}
@@ -398,9 +398,7 @@ class Rollouts:
             rewards |= dict(json.loads(part))
         for position in ready:
             prompt, responses, _ = self._complete.pop(position)
-            self._scored[position] = make_group(
-                prompt, responses, rewards[position], self._competence_gate, position
-            )
+            self._scored[position] = make_group(prompt, responses, rewards[position], self._gate, position)
 
 
 def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -420,7 +418,7 @@ def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
     ]
 
 
-def groups_from_json(values: Sequence[Mapping[str, Any]], data: RlData, competence_gate: bool) -> list[Group]:
+def groups_from_json(values: Sequence[Mapping[str, Any]], data: RlData, gate: Gate) -> list[Group]:
     """Restores the groups of `groups_to_json`; reads their prompts from the data set."""
     return [
         make_group(
@@ -433,7 +431,7 @@ def groups_from_json(values: Sequence[Mapping[str, Any]], data: RlData, competen
                 versions=(np.asarray([value["version"]], np.int32),),
             ),
             value["rewards"],
-            competence_gate,
+            gate,
             value["position"],
         )
         for value in values

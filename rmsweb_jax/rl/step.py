@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import nnx
+from flax import nnx, struct
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
@@ -24,11 +24,20 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.batching import MicroBatch, micro_batches, trees_of
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.losses import ObjectiveSums, TokenBatch, salvage_ds_objective
+from rmsweb_jax.rl.functions import find_loss
+from rmsweb_jax.rl.losses import Metric, TokenBatch, abstract_sums
 from rmsweb_jax.rl.metrics import ScoredResponse
 from rmsweb_jax.training.mesh import process_rows
 from rmsweb_jax.training.performance import mfu
 from rmsweb_jax.training.step import DropoutKey, LogProbs, LossAndSums, Steps, TrainState, make_steps
+
+
+@struct.dataclass
+class ObjectiveSums:
+    """Loss and metrics of the micro-batches of an optimizer step so far, see `rl.losses.Loss`."""
+
+    loss: jax.Array
+    metrics: dict[str, Metric]
 
 
 def scored_log_probs(
@@ -64,33 +73,26 @@ def rl_steps(
 
     Args:
       temperature: see `scored_log_probs`.
-      off_policy: see `salvage_ds_objective`.
+      off_policy: see `TokenBatch.of`.
     """
+    objective_of = find_loss(objective.loss)
 
     def loss(params: Any, frozen: Any, batch: Batch, key: DropoutKey) -> LossAndSums:
-        tokens = TokenBatch(**{name: batch.scored.values[name] for name in TokenBatch.__dataclass_fields__})
+        tokens = TokenBatch.of(batch.scored.branch, batch.scored.values, off_policy=off_policy)
         log_probs = scored_log_probs(nnx.merge(graphdef, params, frozen), batch, temperature=temperature)
-        sums = salvage_ds_objective(log_probs, tokens, objective, off_policy=off_policy)
-        return sums.loss, (sums, log_probs)
+        value, metrics = objective_of(log_probs, tokens, objective)
+        return value, (ObjectiveSums(value, metrics), log_probs)
 
     def metrics(sums: ObjectiveSums) -> dict[str, jax.Array]:
         # A step with salvaged groups only has no tokens of accepted responses.
-        tokens = jnp.maximum(sums.tokens, 1)
-        return {
-            "loss": sums.loss,
-            "pg_loss": sums.pg_loss,
-            "kl_ref": sums.kl_loss,
-            "salvage_loss": sums.salvage_loss,
-            "ppo_kl": sums.log_ratio / tokens,
-            "pg_clipfrac": (sums.clipped_lower + sums.clipped_upper) / tokens,
-            "pg_clipfrac_lower": sums.clipped_lower / tokens,
-            "pg_clipfrac_upper": sums.clipped_upper / tokens,
-            "pg_clipfrac_dual": sums.clipped_dual / tokens,
-            "importance/mean": sums.importance / tokens,
-            "importance/capped": sums.capped / tokens,
+        means = {
+            name: one[0] / jnp.maximum(one[1], 1) if isinstance(one, tuple) else one
+            for name, one in sums.metrics.items()
         }
+        return means | {"loss": sums.loss}
 
-    zero = ObjectiveSums.zero()
+    shapes = ObjectiveSums(*abstract_sums(objective_of, objective))
+    zero = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
     return make_steps(loss, zero, metrics, state, optimizer, mesh, options, one_program=True)
 
 

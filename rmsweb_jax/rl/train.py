@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from rmsweb_jax.actions.reward import REWARDS
 from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sizes import SampleSize
@@ -44,6 +43,7 @@ from rmsweb_jax.rl.episodes import (
     count_targets,
     episode_metrics,
 )
+from rmsweb_jax.rl.functions import find_gate, find_reward, own_functions
 from rmsweb_jax.rl.metrics import (
     check_gap,
     dynamic_sampling_metrics,
@@ -67,7 +67,7 @@ from rmsweb_jax.sft.train import export, load_policy
 from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.training.identity import Identity, identify
+from rmsweb_jax.training.identity import Identity, OwnFunction, identify
 from rmsweb_jax.training.memory import device_bytes, program_bytes
 from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards, stop_cause
 from rmsweb_jax.training.metrics import MetricWriter, read_metrics
@@ -98,10 +98,11 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     begin = time.monotonic()
     folder = folder_on_disk(workdir, jax.process_index())
     folder.mkdir(parents=True, exist_ok=True)
+    own = own_functions(config)
     # 1. Prompts for training and evaluation, and the rows of the update, which decide on the mesh.
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, held_out, identity = open_prompts(config, processor, source, workdir, folder)
+    data, held_out, identity = open_prompts(config, processor, source, workdir, folder, own)
     targets: dict[str, int] = {}
     if episodes is not None:
         assert isinstance(config, OnlineConfig)
@@ -264,6 +265,10 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
         "stage": STAGE,
         "seconds": round(seconds + time.monotonic() - begin, 1),
         "model": config.model,
+        "loss": config.objective.loss,
+        "gate": config.gate,
+        "reward": config.reward,
+        "own_functions": {part: dict(identity.digests[part]) for part in own},
         "data": str(data.records.folder),
         "parameters": counts,
         "iterations": config.iterations,
@@ -280,7 +285,12 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
 
 
 def open_prompts(
-    config: RlConfig, processor: Processor, source: Path, workdir: AnyPath, folder: Path
+    config: RlConfig,
+    processor: Processor,
+    source: Path,
+    workdir: AnyPath,
+    folder: Path,
+    own: Mapping[str, OwnFunction],
 ) -> tuple[RlData, RlData, Identity]:
     """Opens the prompts to train on, and those whose held-out share is evaluated on (possibly the same).
 
@@ -288,6 +298,7 @@ def open_prompts(
       source: folder of the base model.
       workdir: keeps the versions of the data sets, see `training_data`.
       folder: for the prompts' sizes, if they cannot be stored with the data sets.
+      own: functions of the user's own, see `own_functions`.
 
     Returns:
       Both, and what the run is made of.
@@ -299,7 +310,7 @@ def open_prompts(
     if config.eval_prompts:
         folders["evaluation prompts"] = training_data(config.eval_prompts, "config.eval_prompts", workdir)
     # Before they are read together: processes with other data would wait for one another.
-    identity = identify(source, folders)
+    identity = identify(source, folders, own)
 
     def opened(prompts: AnyPath, **settings: Any) -> RlData:
         return open_rl_data(
@@ -316,7 +327,7 @@ def open_prompts(
         folders["prompts"],
         corpus=config.corpus,
         least=config.gen_batch_groups,
-        score=REWARDS[config.reward],
+        score=find_reward(config.reward),
     )
     if not config.eval_prompts:
         return data, data, identity
@@ -331,7 +342,7 @@ def make_rollouts(
     episodes: EpisodeSource | None,
 ) -> Rollouts:
     """Makes what gives the run its groups, where a checkpoint's `extra` has left off."""
-    position = extra["position"]
+    position, gate = extra["position"], find_gate(config.gate, config.num_samples)
     if episodes is not None:
         assert isinstance(config, OnlineConfig) and isinstance(generator, RemoteGenerator)
         return EpisodeRollouts(episodes, generator, data, config, position)
@@ -339,11 +350,11 @@ def make_rollouts(
         generator,
         data,
         config.sampling,
-        REWARDS[config.reward],
-        config.competence_gate,
+        find_reward(config.reward),
+        gate,
         config.seed,
         position=position,
-        kept=groups_from_json(extra["kept"], data, config.competence_gate),
+        kept=groups_from_json(extra["kept"], data, gate),
     )
 
 

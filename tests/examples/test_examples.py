@@ -27,6 +27,7 @@ RUN = {
     "add_an_ablation",
     "browse_with_any_model",
     "chat_with_a_policy",
+    "my_own_loss",
     "own_environment",
     "read_a_dataset",
     "score_a_reply",
@@ -38,11 +39,11 @@ def run(name: str, folder: Path, *arguments: object) -> str:
     return run_python(folder, EXAMPLES / f"{name}.py", *arguments)
 
 
-def run_python(folder: Path, *arguments: object) -> str:
+def run_python(folder: Path, *arguments: object, path: Path = ROOT) -> str:
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{path}"},
         capture_output=True,
         text=True,
     )
@@ -55,7 +56,7 @@ def test_each_example_is_tested_short_and_has_its_command():
     for name in RUN:
         text = (EXAMPLES / f"{name}.py").read_text()
         assert len(text.splitlines()) <= 40 and text.startswith('"""')
-        assert f"python docs/examples/{name}.py" in text
+        assert f"python docs/examples/{name}.py" in text or "PYTHONPATH=docs/examples python -m" in text
 
 
 @pytest.mark.slow
@@ -99,12 +100,36 @@ def write_prompts(folder: Path, count: int) -> None:
     write_dataset(folder, prompts, "rl_prompts")
 
 
-@pytest.mark.slow
 def test_add_an_ablation(tmp_path, random_policy):
     write_prompts(tmp_path / "prompts", 12)
     printed = run("add_an_ablation", tmp_path, "prompts", "run", random_policy)
     assert re.search(r"first: held-out reward 0\.\d+\nfinal: held-out reward 0\.\d+", printed)
     assert (tmp_path / "run/export/config.json").exists()
+
+
+LETTERS = """
+def small(reply, target):
+    return 1.0 if reply == target else sum(map(str.islower, reply)) / max(len(reply), 1)
+"""
+
+
+def test_my_own_loss(tmp_path, random_policy):
+    """Its command, for two steps and with another reward, since random weights give no reply of an agent."""
+    write_prompts(tmp_path / "prompts", 12)
+    (tmp_path / "letters.py").write_text(LETTERS)
+    (flags,) = re.findall(r"(--config=.*?)\n\n", (EXAMPLES / "my_own_loss.py").read_text(), re.DOTALL)
+    places = {"PROMPTS": tmp_path / "prompts", "MODEL": random_policy, "WORKDIR": tmp_path / "run"}
+    given = [flag for flag in flags.replace("demo", "smoke").split() if flag != "\\"]
+    for name, place in places.items():
+        given = [flag.replace(f"={name}", f"={place}") for flag in given]
+    small = {"iterations": 2, "eval_every": 2, "max_response_tokens": 4, "max_prompt_tokens": 512}
+    given += [f"--config.{key}={value}" for key, value in small.items()]
+    command = ("-m", "experiments.train_rl", *given, "--config.reward=letters:small")
+    assert "trained 2 iterations" in run_python(tmp_path, *command, path=EXAMPLES)
+    report = json.loads((tmp_path / "run/report.json").read_text())
+    assert report["loss"] == "my_own_loss:dr_grpo" and report["gate"] == "my_own_loss:without_std"
+    assert report["own_functions"].keys() == {"loss", "gate", "reward"} and report["optimizer_steps"] >= 2
+    assert report["first"]["norm/update"] > 0 and report["final"]["norm/update"] > 0
 
 
 def test_the_readme(tmp_path, random_policy):

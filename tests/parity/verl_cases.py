@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rmsweb_jax.rl import losses
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.losses import (
-    ObjectiveSums,
+    VALUES,
+    LossAndMetrics,
     TokenBatch,
     low_var_kl,
     policy_loss,
-    salvage_ds_objective,
+    salvage_ds,
     token_weights,
 )
 from tests.parity.verl_package import Graded
@@ -121,44 +124,44 @@ def objective(
     kl_weight: np.ndarray,
     salvage_weight: np.ndarray,
     settings: Objective,
-) -> tuple[Graded, ObjectiveSums]:
-    """`salvage_ds_objective`: its loss with the gradient, and all of its sums."""
-    batch = TokenBatch(
-        advantages=case.advantages,
-        pg_weight=pg_weight,
-        kl_weight=kl_weight,
-        salvage_weight=salvage_weight,
-        old_log_probs=case.old,
-        ref_log_probs=case.ref,
-    )
+) -> tuple[Graded, dict[str, Any]]:
+    """`salvage_ds`: its loss with the gradient, and its metrics."""
+    values = {name: np.zeros_like(case.old) for name in VALUES} | {
+        "advantages": case.advantages,
+        "pg_weight": pg_weight,
+        "kl_weight": kl_weight,
+        "salvage_weight": salvage_weight,
+        "old_log_probs": case.old,
+        "ref_log_probs": case.ref,
+    }
+    batch = TokenBatch.of((case.mask > 0).astype(np.int32), values)
 
-    def loss(new: jax.Array) -> tuple[jax.Array, ObjectiveSums]:
-        sums = salvage_ds_objective(new, batch, settings)
-        return sums.loss, sums
+    def loss(new: jax.Array) -> LossAndMetrics:
+        return salvage_ds(new, batch, settings)
 
-    (value, sums), gradient = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(case.new))
-    return Graded(np.asarray(value), np.asarray(gradient)), sums
+    (value, found), gradient = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(case.new))
+    return Graded(np.asarray(value), np.asarray(gradient)), found
 
 
 def our_policy(
     case: Case, clips: dict[str, float], rows: int | None = None
 ) -> tuple[Graded, dict[str, float]]:
-    """The surrogate alone, as a mean over `rows` (by default all here), and verl's metrics from its sums."""
+    """The surrogate alone, as a mean over `rows` (by default all here), and verl's metrics."""
     everyone, none = np.ones(len(case.mask), bool), np.zeros(case.mask.shape, np.float32)
-    settings = Objective(**clips, kl_coef=0.0, salvage_weight=0.0)
+    bounds: dict[str, Any] = {name: clips[name] for name in ("clip_low", "clip_high")}
+    settings = Objective(**bounds, kl_coef=0.0, salvage_weight=0.0)
     weight = weights(case.mask, everyone, rows or len(case.mask))
-    loss, sums = objective(case, weight, none, none, settings)
-    return loss, metrics(sums)
+    # A constant of the recipe, and a setting of verl's.
+    with mock.patch.object(losses, "DUAL_CLIP", clips["dual_clip"]):
+        loss, found = objective(case, weight, none, none, settings)
+    return loss, metrics(found)
 
 
-def metrics(sums: ObjectiveSums) -> dict[str, float]:
+def metrics(found: dict[str, Any]) -> dict[str, float]:
     """The metrics of an optimizer step under verl's names."""
-    tokens = max(float(sums.tokens), 1)
-    return {
-        "pg_clipfrac": float(sums.clipped_lower + sums.clipped_upper) / tokens,
-        "ppo_kl": float(sums.log_ratio) / tokens,
-        "pg_clipfrac_lower": float(sums.clipped_dual) / tokens,
-    }
+    names = {"pg_clipfrac": "pg_clipfrac", "ppo_kl": "ppo_kl", "pg_clipfrac_lower": "pg_clipfrac_dual"}
+    pairs = {theirs: found[ours] for theirs, ours in names.items()}
+    return {name: float(total) / max(float(count), 1) for name, (total, count) in pairs.items()}
 
 
 def our_kl(case: Case, rows: int | None = None) -> Graded:

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rmsweb_jax.rl.config import Objective
-from rmsweb_jax.rl.losses import gated_advantages, policy_loss
+from rmsweb_jax.rl.gates import salvage_ds
+from rmsweb_jax.rl.losses import policy_loss
 from tests.parity.verl_cases import (
     PAPER,
     Case,
@@ -138,7 +139,7 @@ def _salvage(verl: Verl, case: Case) -> Departure:
 
 
 def _gates(verl: Verl, rewards: np.ndarray) -> Departure:
-    theirs, ours = verl.advantages(rewards.copy()), gated_advantages(rewards)
+    theirs, ours = verl.advantages(rewards.copy()), salvage_ds(rewards)
     std, best = rewards.std(1, ddof=1), rewards.max(1)
     accepted = (std >= 0.10) & (best >= 0.55)
     return Departure(
@@ -153,7 +154,7 @@ def _gates(verl: Verl, rewards: np.ndarray) -> Departure:
 
 def _unanimous(verl: Verl) -> Departure:
     rewards = np.full((1, 8), 0.7, np.float32)
-    theirs, ours = verl.advantages(rewards.copy()), gated_advantages(rewards).advantages
+    theirs, ours = verl.advantages(rewards.copy()), salvage_ds(rewards).advantages
     return Departure(
         "Equal rewards give advantage 0",
         "in the rewards' float32 the mean of eight 0.7 is off by a rounding, which the formula divides by "

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from rmsweb_jax.rl.config import Objective
-from rmsweb_jax.rl.losses import gated_advantages
+from rmsweb_jax.rl.gates import salvage_ds
 from tests.parity.verl_cases import (
     CLIPS,
     PAPER,
@@ -77,15 +77,15 @@ def compare_tokens(verl: Verl, case: Case) -> Iterator[Pair]:
         loss, metrics = our_policy(case, clips)
         metrics["ppo_kl"] = our_policy(near, clips)[1]["ppo_kl"]
         plain, plain_metrics = verl.plain_policy(new, old, advantages, mask, clips)
-        name = "seq-mean-token-mean | `salvage_ds_objective`, `token_weights`"
+        name = "seq-mean-token-mean | `salvage_ds`, `token_weights`"
         yield from pairs_of(f"`compute_policy_loss_vanilla`, {name}", loss, theirs.loss, token)
         yield from pairs_of(f"`compute_policy_loss`, {name}", loss, plain, token)
         for metric in METRICS:
-            claim = f"{metric} of both | `ObjectiveSums`"
+            claim = f"{metric} of both | metrics of `salvage_ds`"
             yield Pair(claim, VALUES, metrics[metric], theirs.metrics[metric], 1.0)
             yield Pair(claim, VALUES, metrics[metric], plain_metrics[metric], 1.0)
     yield from pairs_of('`kl_penalty`, "low_var_kl" | `low_var_kl`', our_kl_tokens(case), verl.kl(new, ref))
-    claim = "`agg_loss` of `kl_penalty`, seq-mean-token-mean | `salvage_ds_objective`, `token_weights`"
+    claim = "`agg_loss` of `kl_penalty`, seq-mean-token-mean | `salvage_ds`, `token_weights`"
     yield from pairs_of(claim, our_kl(case), verl.mean_kl(new, ref, mask), token)
     claim = "`agg_loss` of -log p, seq-mean-token-mean | `salvage_loss`, `token_weights`"
     yield from pairs_of(claim, our_salvage(case), verl.mean_nll(new, mask), token)
@@ -122,7 +122,7 @@ def compare_objective(verl: Verl, case: Case) -> Iterator[Pair]:
         ):
             gradient[mask] += factor * term.gradient
         value = pg.value + settings.kl_coef * kl.value + settings.salvage_weight * salvage.value
-        claim = "the whole objective of those terms | `salvage_ds_objective`, two micro-batches"
+        claim = "the whole objective of those terms | `salvage_ds`, two micro-batches"
         yield from pairs_of(claim, ours, Graded(value, gradient), float(np.abs(gradient).max()))
 
 
@@ -132,10 +132,10 @@ def compare_advantages(verl: Verl, dtype: Any) -> Iterator[Pair]:
         levels = rng.choice([0.0, 0.3, 0.7, 1.0], (groups, samples))
         for rewards in (levels, rng.uniform(0, 1, (groups, samples)), rng.normal(0, 5, (groups, samples))):
             # Without its gates: those are a departure.
-            gated = gated_advantages(rewards.astype(dtype))
+            gated = salvage_ds(rewards.astype(dtype))
             theirs = verl.advantages(rewards.astype(dtype))
-            claim = "`compute_grpo_outcome_advantage` | `gated_advantages`, accepted groups"
-            kept = gated.accepted
+            claim = "`compute_grpo_outcome_advantage` | `gates.salvage_ds`, accepted groups"
+            kept = gated.fates == "accepted"
             yield Pair(claim, VALUES, gated.advantages[kept], theirs[kept], 1.0)
 
 

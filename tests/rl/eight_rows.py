@@ -23,6 +23,7 @@ VALUES = (
     "pg_weight",
     "kl_weight",
     "salvage_weight",
+    "token_mean_weight",
     "old_log_probs",
     "ref_log_probs",
     "behaviour_log_probs",

@@ -18,6 +18,7 @@ from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.rl.config import EndpointConfig, RlConfig
+from rmsweb_jax.rl.gates import salvage_ds
 from rmsweb_jax.rl.rollout import Rollouts
 from rmsweb_jax.rl.train import make_generator, open_prompts
 from rmsweb_jax.settings import from_config
@@ -43,7 +44,7 @@ def draw(folder: Path, url: str = "") -> dict[str, object]:
     )
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, _, _ = open_prompts(config, processor, source, folder, folder)
+    data, _, _ = open_prompts(config, processor, source, folder, folder, {})
     model = load_policy(config, source, make_mesh(data=2, fsdp=1, tensor=1), config.lora, config.seed)
     sampling = Sampling(config.num_samples, config.max_response_tokens, config.temperature)
     generator = make_generator(config, list(data.sizes.values()), processor, held=0, data=[data])
@@ -59,7 +60,7 @@ def draw(folder: Path, url: str = "") -> dict[str, object]:
         return 0.1 * (len(response) % 10)
 
     Encoder.example = example
-    rollouts = Rollouts(generator, data, sampling, score, config.competence_gate, config.seed)
+    rollouts = Rollouts(generator, data, sampling, score, salvage_ds, config.seed)
     rollouts.load(model, 0)
     groups = rollouts.take(GROUPS)
     generator.unload()

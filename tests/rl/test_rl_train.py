@@ -2,11 +2,13 @@
 
 import dataclasses
 import gc
+import hashlib
 import json
 import os
 import re
 import shutil
 import signal
+import sys
 import weakref
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 
 from configs.rl import ABLATIONS, VARIANTS, get_config
+from rmsweb_jax import train_rl
 from rmsweb_jax.actions.reward import REWARDS, score_response
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sources import is_held_out
@@ -342,6 +345,56 @@ def test_a_signal_in_the_last_evaluation_ends_the_run_which_goes_on_from_there(c
     assert run(config, tmp_path)["iterations"] == 1
 
 
+def test_own_functions_are_part_of_the_run(config, tmp_path, monkeypatch):
+    """The example's GSPO: killed before its second step, refused with a changed file, and then finished."""
+    source = Path(__file__).parents[2] / "docs/examples/my_own_loss.py"
+    file = tmp_path / "own_gspo.py"
+    file.write_text(source.read_text())
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_gspo", raising=False)
+    config.iterations, config.max_salvage_groups = 2, 0
+    config.gate, config.objective.loss = "own_gspo:without_std", "own_gspo:gspo"
+    update, workdir = train_module.update_policy, tmp_path / "run"
+
+    def kill(*args, version, **kwargs):
+        if version == 1:
+            raise KilledError
+        return update(*args, version=version, **kwargs)
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(train_module, "update_policy", kill)
+        run(config, workdir)
+    file.write_text(source.read_text().replace("LENGTH = 2048", "LENGTH = 1024"))
+    both = rf"began: loss at {file} \(own_gspo:gspo\); gate at {file} \(own_gspo:without_std\): put"
+    with pytest.raises(UserError, match=both):
+        run(config, workdir)
+    file.write_text(source.read_text())
+    report = train_rl(config, workdir)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (report["loss"], report["gate"], report["reward"]) == (
+        "own_gspo:gspo",
+        "own_gspo:without_std",
+        "polarized",
+    )
+    assert report["own_functions"] == {
+        "loss": {"own_gspo:gspo": digest},
+        "gate": {"own_gspo:without_std": digest},
+    }
+    rows = read_metrics(workdir)
+    assert report["optimizer_steps"] > 1 and all(row["norm/update"] > 0 for row in rows)
+    assert all("log_ratio" in row and "pg_loss" not in row for row in rows)
+    config.objective.loss = "own_gspo:dr_grpo"
+    with pytest.raises(UserError, match=r"objective.loss was 'own_gspo:gspo', is 'own_gspo:dr_grpo'"):
+        train_rl(config, workdir)
+
+
+def test_an_own_function_is_tried_before_anything_else(config, tmp_path):
+    config.model = str(tmp_path / "none")
+    config.objective.loss = "docs.examples.my_own_loss:without_std"
+    with pytest.raises(UserError, match=r"config\.objective\.loss is .*without_std\(\) takes 1 positional"):
+        run(config, tmp_path)
+
+
 def test_a_reward_that_is_no_number_is_one_line(config, tmp_path, monkeypatch):
     def broken(response, target):
         return score_response(response, target) if response == target else float("nan")
@@ -415,7 +468,9 @@ def test_paper_variants_hold_the_papers_values():
         config = get_config(size)
         lora = {"rank": 64, "alpha": 128.0, "dropout": 0.0, "vision": False}
         assert config.lora.to_dict() == lora
+        assert config.gate == "salvage_ds" and config.reward == "polarized"
         assert config.objective.to_dict() == {
+            "loss": "salvage_ds",
             "clip_low": 0.2,
             "clip_high": 0.32,
             "kl_coef": 1e-3,
@@ -448,7 +503,7 @@ def test_ablations_change_what_they_say():
     assert configs["full_corpus"].corpus == "full"
     assert configs["anchor_free"].objective.salvage_weight == 0
     assert configs["anchor_free"].max_salvage_groups == get_config("demo").max_salvage_groups
-    assert not configs["dapo"].competence_gate and configs["dapo"].max_salvage_groups == 0
+    assert configs["dapo"].gate == "contrast" and configs["dapo"].max_salvage_groups == 0
     assert configs["dapo"].objective.kl_coef == get_config("demo").objective.kl_coef
     assert configs["no_kl"].objective.kl_coef == 0
     assert configs["binary_reward"].reward == "binary" and configs["text_reward"].reward == "text"

@@ -13,7 +13,7 @@ from flax import nnx
 from jaxtyping import TypeCheckError, install_import_hook
 import tests.typechecker
 
-modules = "batching losses metrics prompts rollout step".split()
+modules = "batching gates losses metrics prompts rollout step".split()
 packages = [f"rmsweb_jax.rl.{name}" for name in modules]
 packages += ["rmsweb_jax.qwen3_vl.logprobs", "rmsweb_jax.data.batching"]
 with install_import_hook(packages, "tests.typechecker.check"):
@@ -21,8 +21,8 @@ with install_import_hook(packages, "tests.typechecker.check"):
     from rmsweb_jax.rl.batching import micro_batches, rl_packer, trees_of
     from rmsweb_jax.rl.config import RlConfig
     from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-    from rmsweb_jax.rl.losses import Objective, TokenBatch, gated_advantages, salvage_ds_objective
-    from rmsweb_jax.rl.losses import token_weights
+    from rmsweb_jax.rl import gates
+    from rmsweb_jax.rl.losses import Objective, TokenBatch, salvage_ds, token_weights
     from rmsweb_jax.rl.metrics import ScoredResponse, log_prob_metrics, readable_groups, rollout_metrics
     from rmsweb_jax.rl.rollout import make_group
     from rmsweb_jax.rl.step import scored_log_probs
@@ -51,8 +51,8 @@ groups = [
     make_group(prompt, one, [next(rewards) for _ in range(4)])
     for prompt, one in zip(prompts, drawn, strict=True)
 ]
-gates = gated_advantages(np.stack([group.rewards for group in groups]))
-assert gates.accepted.tolist() == [group.accepted for group in groups] == [True, False]
+gated = gates.salvage_ds(np.stack([group.rewards for group in groups]))
+assert gated.fates.tolist() == [group.fate for group in groups] == ["accepted", "unsolved"]
 assert len(list(readable_groups(groups, lambda tokens: "", 1))) == 2
 rollout_metrics(groups)
 scored = [ScoredResponse(1.0, True, part, part) for part in groups[0].log_probs]
@@ -60,7 +60,7 @@ log_prob_metrics(scored)
 
 size = SampleSize('prompt', length=16, num_targets=4, patches=(8,))
 config = RlConfig(
-    prompts="", model="", num_samples=4, max_response_tokens=6, row_tokens=256, row_multiple=8
+    prompts="p", model="m", num_samples=4, max_response_tokens=6, row_tokens=256, row_multiple=8
 )
 packer = rl_packer([size], config, CONFIG, shards=1)
 trees = trees_of(MiniBatch(groups[:1], groups[1:]), salvage=True)
@@ -74,8 +74,9 @@ def gradient(params, frozen):
     def loss(params):
         model = nnx.merge(graphdef, params, frozen)
         log_probs = scored_log_probs(model, batch)
-        tokens = TokenBatch(**{name: values[name] for name in TokenBatch.__dataclass_fields__})
-        return salvage_ds_objective(log_probs, tokens, Objective(), off_policy=True).loss
+        tokens = TokenBatch.of(batch.scored.branch, values, off_policy=True)
+        assert tokens.length.shape == log_probs.shape
+        return salvage_ds(log_probs, tokens, Objective())[0]
 
     return jax.grad(loss)(params)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.decoding.requests import Request, Responses, Sampling
+from rmsweb_jax.rl.gates import salvage_ds
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Rollouts, make_group
 
@@ -59,7 +60,7 @@ class Answering:
 
 def rollouts(generator: Answering, **changes: Any) -> Rollouts:
     data: Any = types.SimpleNamespace(train=tuple(range(PROMPTS)), prompt=prompt, decode=lambda tokens: "")
-    return Rollouts(generator, data, Sampling(2, 1), lambda text, target: 0.0, True, 0, **changes)
+    return Rollouts(generator, data, Sampling(2, 1), lambda text, target: 0.0, salvage_ds, 0, **changes)
 
 
 def test_groups_of_policies_before_the_oldest_are_dropped():

@@ -82,7 +82,7 @@ class Policy(NamedTuple):
         )
 
 
-def make_policy(mesh: Mesh) -> Policy:
+def make_policy(mesh: Mesh, objective: Objective = OBJECTIVE) -> Policy:
     """With fresh adapters."""
 
     def build() -> Qwen3VL:
@@ -96,7 +96,7 @@ def make_policy(mesh: Mesh) -> Policy:
     params, frozen = (jax.device_put(part, param_shardings(part, mesh)) for part in (params, frozen))
     optimizer = adamw(1e-3, weight_decay=0.01, clip_norm=1.0)
     state = init_state(params, optimizer, mesh)
-    return Policy(mesh, params, frozen, rl_steps(graphdef, state, optimizer, OBJECTIVE, mesh), optimizer)
+    return Policy(mesh, params, frozen, rl_steps(graphdef, state, optimizer, objective, mesh), optimizer)
 
 
 def update(policy: Policy, packer: Packer = PACKER) -> Updated:

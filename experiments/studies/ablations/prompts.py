@@ -25,7 +25,7 @@ import numpy as np
 from experiments import cli
 from experiments.studies.ablations.records import HeldOut, save
 from experiments.studies.ablations.settings import PromptSettings
-from rmsweb_jax.actions.reward import EXACT, REWARDS
+from rmsweb_jax.actions.reward import EXACT
 from rmsweb_jax.data.encoding import Encoder, as_sample
 from rmsweb_jax.data.sources import stable_hash, training_data
 from rmsweb_jax.errors import UserError
@@ -35,6 +35,7 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import RlPrompt, SftSample
 from rmsweb_jax.records.sealing import finish_stage
+from rmsweb_jax.rl.functions import find_gate, find_reward
 from rmsweb_jax.rl.metrics import evaluate
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
 from rmsweb_jax.rl.rollout import Rollouts
@@ -117,8 +118,8 @@ def sample(
             generator,
             data,
             settings.sampling,
-            REWARDS[settings.reward],
-            settings.competence_gate,
+            find_reward(settings.reward),
+            find_gate(settings.gate, settings.num_samples),
             settings.seed,
         )
         with contextlib.closing(rollouts):

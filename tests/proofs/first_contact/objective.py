@@ -21,6 +21,7 @@ from rmsweb_jax.records.schema import RlPrompt
 from rmsweb_jax.rl.batching import rl_packer
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
+from rmsweb_jax.rl.gates import salvage_ds
 from rmsweb_jax.rl.rollout import Rollouts
 from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.rl.train import make_generator, open_prompts
@@ -77,7 +78,7 @@ def sampler_gaps(root: Path, temperatures: Sequence[float] = TEMPERATURES) -> li
     config = from_config(RlConfig, settings)
     source, mesh = resolve_model(config.model), make_mesh()
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, _, _ = open_prompts(config, processor, source, root, root)
+    data, _, _ = open_prompts(config, processor, source, root, root, {})
     sizes = list(data.sizes.values())
     packer = rl_packer(sizes, config, processor.config, 1)
     model = load_policy(config, source, mesh, config.lora, config.seed)
@@ -108,7 +109,7 @@ def sampler_gaps(root: Path, temperatures: Sequence[float] = TEMPERATURES) -> li
     found = []
     for temperature in temperatures:
         sampling = dataclasses.replace(config.sampling, temperature=temperature)
-        rollouts = Rollouts(generator, data, sampling, _no_reward, config.competence_gate, config.seed)
+        rollouts = Rollouts(generator, data, sampling, _no_reward, salvage_ds, config.seed)
         rollouts.load(model, 0)
         # The rejected half has the salvage anchor in its rows.
         groups = tuple(rollouts.take(PROMPTS))
