@@ -46,7 +46,7 @@ def main(settings: ExportSettings, workdir: Path) -> None:
     folder = workdir / FOLDER
     with new_folder(folder) as new:
         if settings.format == "merged":
-            write_merged(run, new, round(settings.max_file_gb * 1e9))
+            write_merged(run, new)
         else:
             write_adapters(run, new, settings.base_model or str(run.config["model"]))
         write_processor(run.export, new, run.config["max_pixels"])

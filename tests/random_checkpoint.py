@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.checkpoint import hf_tensors, write_config
+from rmsweb_jax.qwen3_vl.checkpoint import MAX_FILE_BYTES, hf_tensors, write_folder
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.tensor_files import MAX_FILE_BYTES, TensorInfo, plan_files, write_folder
 
 _BLOCK = 1 << 24
 
@@ -37,8 +36,6 @@ def write_random_checkpoint(
     dtype = np.dtype(jnp.bfloat16)
     model = nnx.eval_shape(lambda: Qwen3VL(config, rngs=nnx.Rngs(0)))
     shapes = {tensor.name: tensor.shape for tensor in hf_tensors(model)}
-    infos = (TensorInfo(name, shape, dtype) for name, shape in shapes.items())
-    write_config(config, folder, dtype)
     write_folder(
-        folder, plan_files(infos, max_file_bytes), lambda name: random_tensor(name, shapes[name], dtype)
+        folder, config, shapes, lambda name: random_tensor(name, shapes[name], dtype), dtype, max_file_bytes
     )

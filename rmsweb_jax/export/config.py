@@ -21,7 +21,6 @@ class ExportSettings(Settings):
       license: license of the weights; "": that of the base model's own card.
       results: evaluations for the card: LABEL=DIR,LABEL=DIR,...
       temperature: default of generation_config.json: that of the policy's evaluation.
-      max_file_gb: larger weights are split into several files.
     """
 
     run: str = required("--config.run=DIR, a workdir of train_sft or train_rl")
@@ -31,4 +30,3 @@ class ExportSettings(Settings):
     license: str = ""
     results: str = ""
     temperature: float = Field(default=0.6, gt=0)
-    max_file_gb: float = Field(default=5.0, gt=0)

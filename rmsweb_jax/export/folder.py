@@ -1,4 +1,4 @@
-"""The files of an export: the merged model in files of a given size, or the adapters; and the processor."""
+"""The files of an export: the merged model or the adapters, and the processor."""
 
 from __future__ import annotations
 
@@ -12,102 +12,48 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-import optax
-from flax import nnx
-
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.export.lineage import RL, SFT, TrainingRun
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import add_lora
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.peft import list_target_modules, save_adapters
+from rmsweb_jax.export.lineage import SFT, TrainingRun
+from rmsweb_jax.qwen3_vl.checkpoint import INDEX_FILE, TensorFolder
+from rmsweb_jax.qwen3_vl.peft import CONFIG_FILE, WEIGHTS_FILE
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.qwen3_vl.tensor_files import (
-    INDEX_FILE,
-    TensorFolder,
-    TensorInfo,
-    plan_files,
-    write_folder,
-)
 from rmsweb_jax.records.files import make_folder, sync_folder, write_atomic
-from rmsweb_jax.sft.step import init_state, split_model
-from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
-from rmsweb_jax.training.config import LoRAConfig
-from rmsweb_jax.training.mesh import make_mesh
-from rmsweb_jax.training.optimizer import adamw, warmup_cosine
-
-_DTYPES = {name: np.dtype(getattr(ml_dtypes, name, name)) for name in ("float32", "float16", "bfloat16")}
 
 
-def write_merged(run: TrainingRun, folder: Path, max_file_bytes: int) -> None:
-    """Writes the exported model's `config.json` and weights: one file, or shards with their index.
-
-    Memory holds one tensor at a time.
+def write_merged(run: TrainingRun, folder: Path) -> None:
+    """Copies the exported model's `config.json` and weights.
 
     Raises:
-      UserError: the export is damaged, or a file cannot be written.
+      UserError: the export is damaged.
     """
-    # The tensors are copied as they are: training has merged the adapters and chosen the dtype.
-    weights = TensorFolder(run.export)
-    dtype = _DTYPES[json.loads((run.export / "config.json").read_bytes())["dtype"]]
-    infos = [TensorInfo(name, shape, dtype) for name, shape in weights.shapes.items()]
-    shutil.copyfile(run.export / "config.json", folder / "config.json")
-    write_folder(folder, plan_files(infos, max_file_bytes), weights.read)
+    files = {run.export / "config.json", *TensorFolder(run.export).files.values()}
+    for path in files | set(run.export.glob(INDEX_FILE)):
+        shutil.copyfile(path, folder / path.name)
 
 
 def write_adapters(run: TrainingRun, folder: Path, base: str) -> None:
-    """Writes the trained adapters as a PEFT folder, from the checkpoint that the run exported.
-
-    The base weights are not needed and not read.
+    """Copies the adapters that training has written.
 
     Args:
       base: path or Hub name of the model that the adapters belong to.
 
     Raises:
-      UserError: the run trained every parameter, or its checkpoint is missing or does not fit.
+      UserError: the run trained every parameter, or its adapters are missing or damaged.
     """
     if run.stage == SFT and run.config["trainable"] != "lora":
         raise UserError(
             f"{run.folder}: every parameter was trained (config.trainable is {run.config['trainable']!r}), "
             "so there are no adapters: export with --config.format=merged"
         )
-    lora = LoRAConfig(**run.config["lora"])
-    # `targets` is not a key of the settings, so that config.json lacks it.
-    if run.stage == RL:
-        lora = lora.model_copy(update={"targets": "attention"})
-    save_adapters(_trained_model(run, lora), lora, folder, base)
-    # With adapters on the vision tower the pattern stays: its names also fit modules without adapters.
-    if not lora.vision:
-        list_target_modules(folder)
-
-
-def _trained_model(run: TrainingRun, lora: LoRAConfig) -> Qwen3VL:
-    """Makes the run's model with its trained adapters; base weights have shapes only."""
-    config = Qwen3VLConfig.from_hf(run.export / "config.json")
-    model = nnx.eval_shape(lambda: Qwen3VL(config, rngs=nnx.Rngs(0)))
-    add_lora(model, lora, nnx.Rngs(0))
-    _, params, _ = split_model(model, "lora")
-    state = init_state(params, _optimizer(run), make_mesh(fsdp=-1))
-    if not (run.folder / "checkpoints" / str(run.exported_step)).is_dir():
+    try:
+        settings = json.loads((run.adapters / CONFIG_FILE).read_bytes())
+        shutil.copyfile(run.adapters / WEIGHTS_FILE, folder / WEIGHTS_FILE)
+    except (OSError, ValueError) as error:
         raise UserError(
-            f"{run.folder / 'checkpoints'}: the checkpoint of step {run.exported_step}, which was exported, "
-            "is gone: export with --config.format=merged"
-        )
-    with Checkpoints(run.folder / "checkpoints") as checkpoints:
-        restored, _ = checkpoints.restore(run.exported_step, abstract_like(state))
-    nnx.update(model, restored.params)
-    return model
-
-
-def _optimizer(run: TrainingRun) -> optax.GradientTransformation:
-    """Makes an optimizer with the state of the run's checkpoints; it is never used to update."""
-    # A schedule adds a step count to the state, so SFT's optimizer needs one too.
-    rate: Any = run.config["learning_rate"]
-    if run.stage == SFT:
-        rate = warmup_cosine(rate, run.report["steps"], run.config["warmup_ratio"])
-    return adamw(rate, weight_decay=run.config["weight_decay"], clip_norm=run.config["clip_norm"])
+            f"{run.folder / 'adapters'}: no adapters ({error}): delete this run's report.json and run "
+            "its command again, which writes them from its checkpoint"
+        ) from error
+    _write_json(folder / CONFIG_FILE, settings | {"base_model_name_or_path": base})
 
 
 SUMS = "SHA256SUMS"

@@ -130,8 +130,12 @@ class TrainingRun:
     @property
     def export(self) -> Path:
         """The exported model folder, adapters merged; of a bucket, its copy on disk."""
-        export = self.folder / "export"
-        return fetch_folder(export) if isinstance(export, StorePath) else export
+        return _on_disk(self.folder / "export")
+
+    @property
+    def adapters(self) -> Path:
+        """The trained adapters, a PEFT folder; of a bucket, its copy on disk."""
+        return _on_disk(self.folder / "adapters")
 
     @property
     def data(self) -> AnyPath:
@@ -139,10 +143,9 @@ class TrainingRun:
         name = "corpus" if self.stage == SFT else "prompts"
         return parse_path(self.report.get("data", self.config[name]), f"config.{name}")
 
-    @property
-    def exported_step(self) -> int:
-        """Step of the checkpoint that was exported."""
-        return self.report["exported_step" if self.stage == SFT else "iterations"]
+
+def _on_disk(folder: AnyPath) -> Path:
+    return fetch_folder(folder) if isinstance(folder, StorePath) else folder
 
 
 def read_run(folder: AnyPath) -> TrainingRun:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +21,8 @@ import numpy as np
 from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.backends import choose_attention
@@ -24,17 +30,14 @@ from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_spec
-from rmsweb_jax.qwen3_vl.tensor_files import (
-    MAX_FILE_BYTES,
-    TensorFolder,
-    TensorInfo,
-    plan_files,
-    write_folder,
-    write_text,
-)
 from rmsweb_jax.storage import StorePath, parse_path
 from rmsweb_jax.storage.cache import fetch_folder
 
+INDEX_FILE, SINGLE_FILE = "model.safetensors.index.json", "model.safetensors"
+MAX_FILE_BYTES = 5 * 10**9
+_AGAIN = "copy or download the model again"
+# Others are quantized: without their scales they are nonsense.
+_DTYPES = ("F32", "F16", "BF16")
 # A model's name on the Hugging Face Hub.
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _HEAD, _EMBEDDING = "lm_head.weight", "model.language_model.embed_tokens.weight"
@@ -106,6 +109,52 @@ def hf_tensors(model: Qwen3VL) -> Iterator[HFTensor]:
             yield HFTensor(name, inner, path, index, transposed)
 
 
+@contextlib.contextmanager
+def file_errors(path: Path, remedy: str) -> Iterator[None]:
+    """Makes one line of the errors of files and of safetensors, which do not always name the file."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path}: {error}; {remedy}") from error
+
+
+class TensorFolder:
+    """The weights of a model folder: one file, or shards with an index.
+
+    Attributes:
+      shapes: shape of each tensor by name.
+      files: the file that holds it.
+
+    Raises:
+      UserError: a file is missing or damaged, or its tensors are quantized.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, index = folder, folder / INDEX_FILE
+        self.files: dict[str, Path] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        names = {SINGLE_FILE}
+        try:
+            if index.exists():
+                names = set(json.loads(index.read_bytes())["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{index} is not a safetensors index ({error}); {_AGAIN}") from error
+        for path in (folder / name for name in sorted(names)):
+            with file_errors(path, _AGAIN), safe_open(path, "numpy") as file:
+                for name in file.keys():  # noqa: SIM118 - no dict
+                    part = file.get_slice(name)
+                    if part.get_dtype() not in _DTYPES:
+                        raise UserError(f"{path}: {name} is {part.get_dtype()}; take {', '.join(_DTYPES)}")
+                    self.files[name], self.shapes[name] = path, tuple(part.get_shape())
+
+    def read(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
+        """Reads a tensor, or the part of it at `index`, in its stored dtype."""
+        # Opened for this call only: mapped pages count as memory of the process.
+        path = self.files[name]
+        with file_errors(path, _AGAIN), safe_open(path, "numpy") as file:
+            return file.get_slice(name)[index] if index else file.get_tensor(name)
+
+
 def _indices(index: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
     """Replaces None in slices by starts and ends."""
     return tuple(slice(*part.indices(size)[:2]) for part, size in zip(index, shape, strict=True))
@@ -161,38 +210,25 @@ def _load_param(
     return jax.block_until_ready(jax.make_array_from_single_device_arrays(shape, sharding, arrays))
 
 
-def _by_path(tensors: Iterable[HFTensor]) -> dict[tuple[Any, ...], list[HFTensor]]:
-    grouped: dict[tuple[Any, ...], list[HFTensor]] = {}
-    for tensor in tensors:
-        grouped.setdefault(tensor.path, []).append(tensor)
-    return grouped
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
-
-
 def _check(model: Qwen3VL, folder: TensorFolder) -> None:
-    expected = {tensor.name: tensor.shape for tensor in hf_tensors(model)}
-    shapes = folder.shapes
+    expected, found = {tensor.name: tensor.shape for tensor in hf_tensors(model)}, dict(folder.shapes)
     # A tied checkpoint may carry the head as a copy of the embedding.
-    extra_allowed = {_HEAD} if model.config.tie_word_embeddings else set()
-    missing = sorted(set(expected) - set(shapes))
-    extra = sorted(set(shapes) - set(expected) - extra_allowed)
-    misshapen = [
-        f"{name} {list(shapes[name])} instead of {list(shape)} in {folder.files[name].name}"
-        for name, shape in expected.items()
-        if name in shapes and shapes[name] != shape
-    ]
-    for kind, names in (("missing", missing), ("unknown", extra), ("misshapen", misshapen)):
+    copied_head = model.config.tie_word_embeddings and found.pop(_HEAD, None)
+    both = expected.keys() & found.keys()
+    problems = {
+        "missing": expected.keys() - both,
+        "unknown": found.keys() - both,
+        "misshapen": {name for name in both if found[name] != expected[name]},
+    }
+    for kind, names in problems.items():
         if names:
-            files = {folder.files[name].name for name in names if name in folder.files}
-            where = f" (in {_listed(sorted(files))})" if files else ""
+            name = min(names)
+            shapes = f" {list(found[name])} instead of {list(expected[name])}" if name in both else ""
             raise UserError(
-                f"{folder.folder}: {kind} tensors {_listed(names)}{where}; take weights that fit config.json"
+                f"{folder.folder}: {len(names)} {kind} tensors, such as {name}{shapes}; take weights that "
+                "fit config.json"
             )
-    if extra_allowed & set(shapes):
+    if copied_head:
         _check_copied_head(folder)
 
 
@@ -201,16 +237,15 @@ def _check_copied_head(folder: TensorFolder) -> None:
 
     transformers drops such a head without a word, and the model then is not the one that was trained.
     """
-    head, embedding = _HEAD, _EMBEDDING
-    shape = folder.shapes[head]
-    equal = shape == folder.shapes[embedding]
+    shape = folder.shapes[_HEAD]
+    equal = shape == folder.shapes[_EMBEDDING]
     # In parts, as the whole takes gigabytes.
     for start in range(0, shape[0] if equal else 0, _HEAD_ROWS):
         rows = (slice(start, min(start + _HEAD_ROWS, shape[0])),)
-        equal = equal and np.array_equal(folder.read(head, rows), folder.read(embedding, rows))
+        equal = equal and np.array_equal(folder.read(_HEAD, rows), folder.read(_EMBEDDING, rows))
     if not equal:
         raise UserError(
-            f"{folder.files[head]}: {head} differs from {embedding}, although config.json says "
+            f"{folder.files[_HEAD]}: {_HEAD} differs from {_EMBEDDING}, although config.json says "
             "tie_word_embeddings; set that to false, or delete the tensor if it is not meant"
         )
 
@@ -239,8 +274,6 @@ def resolve_model(name: str | os.PathLike[str]) -> Path:
             return _download(str(name))
         except (OSError, ValueError) as error:
             problem = f", nor on the Hugging Face Hub ({str(error).splitlines()[0]})"
-        except ImportError:
-            problem = "; for the Hugging Face Hub pip install huggingface_hub"
     raise UserError(
         f"no model at {folder} (config.json is missing){problem}: give a model folder, tiny_base or the name "
         "of a Hub model (org/name)"
@@ -295,11 +328,11 @@ def load_model(
     weights = TensorFolder(folder)
     _check(model, weights)
     variables = base_state(model)
-    for path, tensors in _by_path(hf_tensors(model)).items():
+    for path, tensors in itertools.groupby(hf_tensors(model), lambda tensor: tensor.path):
         shape = tuple(variables[path].get_value().shape)
         names = [str(part) for part in path]
         sharding = None if mesh is None else NamedSharding(mesh, param_spec(names, shape, mesh))
-        variables[path].set_value(_load_param(weights, tensors, shape, param_dtype, sharding))
+        variables[path].set_value(_load_param(weights, list(tensors), shape, param_dtype, sharding))
     model.attention = choose_attention(
         config.text.head_dim, dtype, mesh, backend=attention, block=attention_block
     )
@@ -332,55 +365,82 @@ def save_model(
 ) -> None:
     """Writes `config.json` and the weights, as one file or as shards with an index.
 
-    Tensors are gathered and written one by one; each file appears whole or not at all. With several
-    processes all of them must call this; the first one writes, and all return when it has.
-    Adapters are not written: merge them first (`merge_lora`), or export them (`peft.save_adapters`).
+    They take the place of those in the folder when all are written. Host memory holds one file's tensors.
+    With several processes all of them must call this; the first one writes, and all return when it has.
+    Adapters are not written: merge them first (`merge_lora`), or export them (`lora.save_adapters`).
 
     Args:
       max_file_bytes: largest file, unless a single tensor is larger.
 
     Raises:
-      UserError: a file cannot be written.
+      UserError: a file cannot be written; the folder is as before.
     """
-    folder, storage = Path(folder), np.dtype(dtype)
     variables = base_state(model)
     tensors = {tensor.name: tensor for tensor in hf_tensors(model)}
 
     def read(name: str) -> np.ndarray:
         tensor = tensors[name]
         value = gather(variables[tensor.path].get_value(), tensor.layer)
-        value = value.T.reshape(tensor.shape) if tensor.transposed else value
-        return value.astype(storage)
+        return value.T.reshape(tensor.shape) if tensor.transposed else value
 
-    # Planned from shapes alone, before anything is gathered.
-    plan = plan_files(
-        (TensorInfo(name, tensor.shape, storage) for name, tensor in tensors.items()), max_file_bytes
-    )
-
-    def write() -> None:
-        write_config(model.config, folder, storage)
-        write_folder(folder, plan, read)
-
-    write_from_first_process(read, tensors, write)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    write_folder(Path(folder), model.config, shapes, read, np.dtype(dtype), max_file_bytes)
 
 
-def write_config(config: Qwen3VLConfig, folder: Path, dtype: np.dtype) -> None:
-    """Writes the `config.json` of a model folder whose weights are stored as `dtype`."""
-    content = {**config.to_hf(), "dtype": dtype.name}
-    write_text(folder / "config.json", json.dumps(content, indent=2) + "\n")
-
-
-def write_from_first_process(
-    read: Callable[[str], np.ndarray], names: Iterable[str], write: Callable[[], None]
+def write_folder(
+    folder: Path,
+    config: Qwen3VLConfig,
+    shapes: Mapping[str, tuple[int, ...]],
+    read: Callable[[str], np.ndarray],
+    dtype: np.dtype,
+    max_file_bytes: int = MAX_FILE_BYTES,
 ) -> None:
-    """Runs `write` in the first process.
+    """Writes a model folder from tensors by name, see `save_model`.
 
-    Reading a tensor gathers it from all processes, so the others read `names` in the same order.
+    Args:
+      read: returns a tensor, which becomes `dtype`; called in the same order by all processes.
     """
-    if jax.process_index() == 0:
-        write()
-    else:
-        for name in names:
-            read(name)
+    from huggingface_hub import split_state_dict_into_shards_factory
+
+    plan = split_state_dict_into_shards_factory(
+        dict(shapes),
+        get_storage_size=lambda shape: math.prod(shape) * dtype.itemsize,
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=max_file_bytes,
+    )
+    new, texts = folder / ".new", {"config.json": {**config.to_hf(), "dtype": dtype.name}}
+    if plan.is_sharded:
+        texts[INDEX_FILE] = {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename}
+    first = jax.process_index() == 0
+    with file_errors(folder, "free space or choose another folder"), contextlib.ExitStack() as stack:
+        if first:
+            shutil.rmtree(new, ignore_errors=True)  # Left by a killed run.
+            new.mkdir(parents=True)
+            stack.callback(shutil.rmtree, new, ignore_errors=True)
+        for file, names in plan.filename_to_tensors.items():
+            tensors = ((name, np.ascontiguousarray(read(name), dtype)) for name in names)
+            if first:
+                save_file(dict(tensors), new / file, {"format": "pt"})
+            else:
+                for _ in tensors:  # To read a tensor gathers it from all processes.
+                    pass
+        if first:
+            for name, content in texts.items():
+                (new / name).write_text(json.dumps(content, indent=2) + "\n")
+            _replace(folder, new)
     if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("write_from_first_process")
+        multihost_utils.sync_global_devices("write_folder")
+
+
+def _replace(folder: Path, new: Path) -> None:
+    """Moves what is in `new` to `folder`: a reader finds the old weights, the new ones, or none."""
+    # The index last: without it a reader finds no shards.
+    paths = sorted(new.iterdir(), key=lambda path: path.name == INDEX_FILE)
+    for path in paths:
+        with open(path, "rb+") as file:
+            os.fsync(file.fileno())  # Otherwise a power cut may leave the new name with an empty file.
+    # Of another number of shards, they would stay with the new ones.
+    for old in (folder / INDEX_FILE, *folder.glob("model*.safetensors")):
+        old.unlink(missing_ok=True)
+    for path in paths:
+        os.replace(path, folder / path.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -191,13 +191,22 @@ def to_peft_tensors(model: Qwen3VL) -> dict[str, np.ndarray]:
     return out
 
 
-def peft_config(config: LoRAConfig) -> dict[str, Any]:
-    """Makes the content of PEFT's `adapter_config.json`."""
+def peft_config(config: LoRAConfig, listed: bool = False) -> dict[str, Any]:
+    """Makes the content of PEFT's `adapter_config.json`.
+
+    Args:
+      listed: names the modules of adapters on the vision tower as well, since servers read no patterns.
+    """
     decoder = [part for name in TARGETS[config.targets] for part in (QKV if name == FUSED else (name,))]
-    pattern = _pattern("language_model.layers", decoder)
-    if config.vision:
-        pattern = f"{pattern}|{_pattern('visual.blocks', VISION_TARGETS)}"
-    # A pattern over whole paths: "proj" and "linear_fc1" alone match the patch embedding and mergers, too.
+    names = [*decoder, *VISION_TARGETS * config.vision]
+    targets: Any = sorted({name.split(".")[-1] for name in names})
+    if config.vision and not listed:
+        # Over whole paths: "proj" and "linear_fc1" alone match the patch embedding and mergers, too.
+        layers = (("language_model.layers", decoder), ("visual.blocks", VISION_TARGETS))
+        targets = "|".join(
+            rf"(.*\.)?{re.escape(prefix)}\.\d+\.({'|'.join(map(re.escape, parts))})"
+            for prefix, parts in layers
+        )
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -205,9 +214,5 @@ def peft_config(config: LoRAConfig) -> dict[str, Any]:
         "lora_alpha": config.alpha,
         "lora_dropout": config.dropout,
         "bias": "none",
-        "target_modules": pattern,
+        "target_modules": targets,
     }
-
-
-def _pattern(layers: str, names: Iterable[str]) -> str:
-    return rf"(.*\.)?{re.escape(layers)}\.\d+\.({'|'.join(re.escape(name) for name in names)})"

@@ -257,7 +257,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
         final, replies = evaluate(rollouts, held_out, config.sampling)
         generator.unload()
         writer.write_replies(config.iterations + 1, replies)
-    export(trained, source, folder / "export")
+    export(trained, source, folder, config.lora, config.model)
     if not is_first():
         return {}
     rows = read_metrics(folder)

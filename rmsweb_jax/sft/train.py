@@ -27,6 +27,7 @@ from rmsweb_jax.qwen3_vl.checkpoint import base_state, load_model, resolve_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
 from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, count_parameters, merge_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.records.files import write_atomic
@@ -197,7 +198,7 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
             metrics = extra["metrics"]
 
     # 6. Export a model folder, and write the report last: a stage is done when its report exists.
-    export(nnx.merge(graphdef, state.params, frozen), source, folder / "export")
+    export(nnx.merge(graphdef, state.params, frozen), source, folder, lora, config.model)
     report = {
         "stage": STAGE,
         "seconds": round(seconds + time.monotonic() - begin, 1),
@@ -273,13 +274,17 @@ def throughput(
     return metrics if share is None else metrics | {"mfu": share}
 
 
-def export(model: Qwen3VL, source: Path, folder: Path) -> None:
-    """Writes a Hugging Face folder: the model with its adapters merged, and the tokenizer of `source`.
+def export(model: Qwen3VL, source: Path, workdir: Path, lora: LoRAConfig | None, base: str) -> None:
+    """Writes `export`, a Hugging Face folder: the model with its adapters merged, the tokenizer of `source`.
+
+    The adapters alone are in `adapters`, a PEFT folder, if `lora` is given: they belong on the model `base`.
 
     The adapters of a quantized model are merged with the weights of `source`, which are more precise; its own
     are freed. With several processes all of them must call this; the first one writes.
     """
-    param_dtype = model.language_model.embed_tokens.embedding.dtype
+    param_dtype, folder = model.language_model.embed_tokens.embedding.dtype, workdir / "export"
+    if lora is not None:
+        save_adapters(model, lora, workdir / "adapters", base)
     if is_quantized(model):
         # Both together may not fit the devices.
         for leaf in jax.tree.leaves(base_state(model)):

@@ -11,13 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
+from rmsweb_jax.qwen3_vl.checkpoint import INDEX_FILE, SINGLE_FILE, load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
-from rmsweb_jax.qwen3_vl.tensor_files import INDEX_FILE, SINGLE_FILE, write_file
 from tests.qwen3_vl.conftest import BASE, reference_model, variants
 from tests.qwen3_vl.random_models import random_model
 from tests.references import torch, transformers
@@ -97,25 +96,41 @@ def test_a_save_replaces_the_folders_old_weights(model, other, tmp_path):
 
 
 @pytest.mark.parametrize("before", [10**9, 30_000])
-def test_a_broken_save_leaves_the_old_model_or_none(model, other, tmp_path, before, monkeypatch):
+def test_a_broken_save_leaves_the_old_model(model, other, tmp_path, before, monkeypatch):
     save_model(model, tmp_path, max_file_bytes=before)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     written = []
 
-    def fail(path, *args):
+    def fail(tensors, path, *args):
         if len(written) == 2:
-            raise UserError("disk full")
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
         written.append(path)
-        return write_file(path, *args)
+        save_file(tensors, path, *args)
 
-    monkeypatch.setattr("rmsweb_jax.qwen3_vl.tensor_files.write_file", fail)
-    with pytest.raises(UserError, match="disk full"):
+    monkeypatch.setattr("rmsweb_jax.qwen3_vl.checkpoint.save_file", fail)
+    with pytest.raises(UserError, match=f"{tmp_path}: .*No space left.*free space"):
         save_model(other, tmp_path, max_file_bytes=30_000)
-    assert not (tmp_path / INDEX_FILE).exists()
-    if before == 30_000:
-        with pytest.raises(UserError, match="neither"):
-            load_model(tmp_path)
-    else:
-        np.testing.assert_array_equal(embedding(load_model(tmp_path)), embedding(model))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+    monkeypatch.undo()
+    save_model(other, tmp_path, max_file_bytes=30_000)
+    np.testing.assert_array_equal(embedding(load_model(tmp_path)), embedding(other))
+
+
+def test_a_save_that_is_cut_while_it_replaces_leaves_no_mixture(model, other, tmp_path, monkeypatch):
+    save_model(model, tmp_path, max_file_bytes=30_000)
+    moved = []
+
+    def cut(source, target):
+        if len(moved) == 3:
+            raise KeyboardInterrupt
+        moved.append(target)
+        Path(source).rename(target)
+
+    monkeypatch.setattr("rmsweb_jax.qwen3_vl.checkpoint.os.replace", cut)
+    with pytest.raises(KeyboardInterrupt):
+        save_model(other, tmp_path, max_file_bytes=30_000)
+    with pytest.raises(UserError, match=SINGLE_FILE):
+        load_model(tmp_path)
 
 
 def drop(tensors):
@@ -133,9 +148,12 @@ def reshape(tensors):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (drop, r"missing tensors model.language_model.layers.2.mlp.up_proj.weight"),
-        (add, r"unknown tensors model.language_model.layers.3"),
-        (reshape, r"misshapen tensors model.visual.pos_embed.weight \[25, 31\] instead of \[25, 32\]"),
+        (drop, r"1 missing tensors, such as model.language_model.layers.2.mlp.up_proj.weight"),
+        (add, r"1 unknown tensors, such as model.language_model.layers.3"),
+        (
+            reshape,
+            r"misshapen tensors, such as model.visual.pos_embed.weight \[25, 31\] instead of \[25, 32\]",
+        ),
     ],
 )
 def test_wrong_tensors_are_named(saved, tmp_path, change, message):
@@ -154,32 +172,17 @@ def shards(model, tmp_path):
 
 
 @pytest.mark.parametrize("kept", [4, 100, -20])
-def test_a_truncated_file_is_named_with_its_tensor(tmp_path, shards, kept):
+def test_a_truncated_file_is_named(tmp_path, shards, kept):
     path = shards[1]
-    last = list(load_file(path))[-1]
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(UserError, match=path.name) as raised:
         load_model(tmp_path)
-    if kept < 0:
-        assert last in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_file_is_named_with_its_tensor(tmp_path, shards):
-    path = shards[1]
-    name = next(iter(load_file(path)))
-    path.unlink()
-    with pytest.raises(UserError, match=f"{path.name} is missing.*{name}"):
-        load_model(tmp_path)
-
-
-def test_a_tensor_that_is_elsewhere_is_named(tmp_path, shards):
-    path, other = shards[:2]
-    index = json.loads((tmp_path / INDEX_FILE).read_text())
-    name = next(iter(load_file(path)))
-    index["weight_map"][name] = other.name
-    (tmp_path / INDEX_FILE).write_text(json.dumps(index))
-    with pytest.raises(UserError, match=f"{other.name}: {name} is not in this file"):
+def test_a_missing_file_is_named(tmp_path, shards):
+    shards[1].unlink()
+    with pytest.raises(UserError, match=f"{shards[1].name}: "):
         load_model(tmp_path)
 
 
@@ -187,7 +190,7 @@ def test_a_tensor_that_is_elsewhere_is_named(tmp_path, shards):
 @pytest.mark.usefixtures("shards")
 def test_a_broken_index_is_a_user_error(tmp_path, content):
     (tmp_path / INDEX_FILE).write_text(content)
-    with pytest.raises(UserError, match=INDEX_FILE):
+    with pytest.raises(UserError, match=f"{INDEX_FILE}|missing tensors"):
         load_model(tmp_path)
 
 
@@ -196,7 +199,7 @@ def test_integers_are_no_weights(saved, tmp_path):
     tensors["model.visual.pos_embed.weight"] = tensors["model.visual.pos_embed.weight"].astype(np.int8)
     save_file(tensors, tmp_path / SINGLE_FILE)
     (tmp_path / "config.json").write_text((saved / "config.json").read_text())
-    with pytest.raises(UserError, match=r"pos_embed\.weight is stored as I8"):
+    with pytest.raises(UserError, match=r"pos_embed\.weight is I8"):
         load_model(tmp_path)
 
 

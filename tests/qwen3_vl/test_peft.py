@@ -147,7 +147,7 @@ def narrow(tensors):
     ("change", "message"),
     [
         (drop, rf"{KEY} is missing"),
-        (drop_all, r"it holds no adapters"),
+        (drop_all, r"it has no adapters"),
         (add, r"no matrix can take base_model\.model\.lm_head\.lora_A"),
         (add_layer, r"no matrix can take .*layers\.3\.self_attn\.o_proj"),
         (narrow, rf"{KEY} is \[47, 2\] instead of \[48, 2\]"),
@@ -165,7 +165,7 @@ def test_adapters_that_do_not_fit_are_one_line(base, folder, change, message):
         ({"peft_type": "IA3"}, "peft_type is 'IA3'"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"r": 4}, r"instead of \[4, 48\]"),
-        ({"r": None}, "r is None, but must be a positive whole number"),
+        ({"r": None}, "r is None: input should be a valid integer"),
     ],
 )
 def test_settings_beyond_plain_lora_are_one_line(base, folder, settings, message):

@@ -14,7 +14,7 @@ from flax import nnx
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.lora import count_parameters
-from rmsweb_jax.qwen3_vl.peft import CONFIG_FILE, EMPTY, NEUTRAL, PLAIN, WEIGHTS_FILE, load_adapters
+from rmsweb_jax.qwen3_vl.peft import CONFIG_FILE, NEUTRAL, PLAIN, WEIGHTS_FILE, load_adapters
 from tests.qwen3_vl.conftest import BASE
 from tests.qwen3_vl.references import lay_out, random_segment, reference_model, torch_inputs
 from tests.qwen3_vl.rows import logits
@@ -93,11 +93,11 @@ KINDS: dict[str, AdapterCase] = {
     "embedding": lora("no matrix can take .*embed_tokens", target_modules=[*QV, "embed_tokens"]),
     "patch embedding": lora("no matrix can take .*patch_embed", target_modules=r".*patch_embed\.proj"),
     # Initial values that change the base.
-    "pissa": lora("init_lora_weights is 'pissa'; it changes the base", init_lora_weights="pissa"),
-    "fast pissa": lora("init_lora_weights is 'pissa_niter_4'; it", init_lora_weights="pissa_niter_4"),
-    "olora": lora("init_lora_weights is 'olora'; it changes the base", init_lora_weights="olora"),
+    "pissa": lora("init_lora_weights is 'pissa'; only plain", init_lora_weights="pissa"),
+    "fast pissa": lora("init_lora_weights is 'pissa_niter_4'; only", init_lora_weights="pissa_niter_4"),
+    "olora": lora("init_lora_weights is 'olora'; only plain", init_lora_weights="olora"),
     "corda": lora(
-        "init_lora_weights is 'corda'; it changes the base|corda_config is",
+        "init_lora_weights is 'corda'; only plain|corda_config is",
         init_lora_weights="corda",
         corda_config=("tuners.lora.config.CordaConfig", {}),
     ),
@@ -280,28 +280,25 @@ def test_adapters_stored_in_half_precision_are_read(base, reference, tmp_path, d
     np.testing.assert_allclose(our_logits(base, tmp_path), reference_logits(policy), atol=1e-4)
 
 
-def test_every_field_of_pefts_is_known_with_its_default():
+def test_every_field_of_pefts_is_plain_by_default():
     defaults = {
         field.name: field.default if field.default is not dataclasses.MISSING else field.default_factory()
         for field in dataclasses.fields(peft.LoraConfig)
     }
-    assert not NEUTRAL & EMPTY and not (NEUTRAL | EMPTY) & PLAIN.keys()
-    assert NEUTRAL | EMPTY | PLAIN.keys() == defaults.keys()
-    for field in EMPTY:
-        assert not defaults[field], field
-    for field in PLAIN.keys() - {"peft_type"}:
-        assert defaults[field] in PLAIN[field], field
+    assert NEUTRAL | PLAIN.keys() <= defaults.keys() and not NEUTRAL & PLAIN.keys()
+    for field, default in (defaults | {"peft_type": "LORA"}).items():
+        assert field in NEUTRAL or (default in PLAIN[field] if field in PLAIN else not default), field
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"use_new_thing": True}, "use_new_thing is True; this field is not known"),
-        ({"new_scale": 0}, "new_scale is 0; this field is not known"),
-        ({"new_scale": 0.0}, "new_scale is 0.0; this field is not known"),
-        ({"new_kind": "fast"}, "new_kind is 'fast'; this field is not known"),
-        ({"new_layers": [1]}, r"new_layers is \[1\]; this field is not known"),
-        ({"new_text": "a\nb" * 99}, r"new_text is 'a\\nba\\nb.*\.\.\.; this field"),
+        ({"use_new_thing": True}, "use_new_thing is True; only"),
+        ({"new_scale": 0}, "new_scale is 0; only"),
+        ({"new_scale": 0.0}, "new_scale is 0.0; only"),
+        ({"new_kind": "fast"}, "new_kind is 'fast'; only"),
+        ({"new_layers": [1]}, r"new_layers is \[1\]; only"),
+        ({"new_text": "a\nb" * 99}, r"new_text is 'a\\nba\\nb.*\.\.\.; only"),
         # What PEFT makes with packages or files that are not here.
         ({"init_lora_weights": "loftq", "loftq_config": {"loftq_bits": 4, "loftq_iter": 1}}, "loftq"),
         ({"arrow_config": {"top_k": 3}}, "arrow_config is {'top_k': 3}; only plain"),
@@ -310,8 +307,8 @@ def test_every_field_of_pefts_is_known_with_its_default():
         ({"use_qalora": True, "qalora_group_size": 8}, "use_qalora is True; only plain"),
         ({"fan_in_fan_out": True}, "fan_in_fan_out is True; only plain"),
         ({"peft_type": None}, "peft_type is None; only plain"),
-        ({"init_lora_weights": 1}, "init_lora_weights is 1; it changes"),
-        ({"init_lora_weights": "newest"}, "init_lora_weights is 'newest'; it changes"),
+        ({"init_lora_weights": 1}, "init_lora_weights is 1; only"),
+        ({"init_lora_weights": "newest"}, "init_lora_weights is 'newest'; only"),
         ({"lora_alpha": None}, "cannot read the adapters' settings"),
         ({"lora_alpha": float("nan")}, "lora_alpha"),
         ({"lora_alpha": 0}, "lora_alpha"),

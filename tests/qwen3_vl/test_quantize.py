@@ -151,9 +151,10 @@ def test_an_export_is_that_of_a_model_that_was_never_quantized(tmp_path):
     with pytest.raises(ValueError, match="quantized"):
         merge_lora(models[0])
     for number, model in enumerate(models):
-        export(model, source, tmp_path / str(number))
-    one, other = (load_file(tmp_path / str(number) / "model.safetensors") for number in range(2))
+        export(model, source, tmp_path / str(number), ADAPTERS, "tiny_base")
+    one, other = (load_file(tmp_path / str(number) / "export" / "model.safetensors") for number in range(2))
     chex.assert_trees_all_equal(one, other)
+    assert (tmp_path / "0" / "adapters" / "adapter_config.json").exists()
 
 
 def test_a_model_folder_is_loaded_and_has_its_shardings():

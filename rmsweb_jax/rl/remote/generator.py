@@ -29,7 +29,7 @@ from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.requests import Request, Responses
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.peft import WEIGHTS_FILE, list_target_modules, save_adapters
+from rmsweb_jax.qwen3_vl.peft import WEIGHTS_FILE, save_adapters
 from rmsweb_jax.qwen3_vl.processor import ImageResolver, Processor, open_image, target_size
 from rmsweb_jax.records.images import image_names
 from rmsweb_jax.rl.config import EndpointConfig
@@ -70,11 +70,10 @@ def publish_adapters(model: Qwen3VL, lora: LoRAConfig, root: Path, base: str, ve
     # Hidden and renamed when complete, so that the server cannot load a part of it.
     temporary = root / f".adapters.{secrets.token_hex(8)}.tmp"
     # Every process: the adapters may be sharded over all of them.
-    save_adapters(model, lora, temporary, base)
+    save_adapters(model, lora, temporary, base, listed=True)
     if not is_first():
         return root
     try:
-        list_target_modules(temporary)
         digest = hashlib.sha256((temporary / WEIGHTS_FILE).read_bytes()).hexdigest()
         folder = root / f"policy-{version:06d}-{digest[:12]}"
         # A killed run may have left it.
