@@ -9,6 +9,7 @@ tokens: text that looks like one, for example on a web page, is encoded as plain
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import math
 import os
@@ -74,10 +75,10 @@ def open_image(source: bytes | Image.Image) -> Image.Image:
         image = Image.open(io.BytesIO(source)) if isinstance(source, bytes) else source
         check_image(image)
         return _on_white(ImageOps.exif_transpose(image))
-    except UnidentifiedImageError as error:
-        raise UserError(f"an image {what} cannot be read (no known format); send a PNG or JPEG") from error
     except BAD_IMAGE as error:
-        raise UserError(f"an image {what} cannot be read ({error}); send a PNG or JPEG") from error
+        # Pillow's own message has the address of a buffer.
+        reason = "no known format" if isinstance(error, UnidentifiedImageError) else error
+        raise UserError(f"an image {what} cannot be read ({reason}); send a PNG or JPEG") from error
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
@@ -159,7 +160,7 @@ def image_patches(
 
 
 MAX_PIXELS = 262_144
-# System texts whose tokens are cached, and characters of the longest.
+# System texts whose tokens are cached, and characters of the longest: a server's clients may send any text.
 _SYSTEM_TEXTS, _SYSTEM_CHARS = 64, 65_536
 # Returns the image of a SHA-256; raises KeyError if there is none.
 ImageResolver = Callable[[str], bytes | Image.Image]
@@ -219,7 +220,8 @@ class Processor:
         # Special tokens in a text are encoded as characters, so that a web page cannot end a message.
         tokenizer.encode_special_tokens = True
         self.tokenizer = tokenizer
-        self._system_ids: dict[str, list[int]] = {}
+        # System texts are long, and the same in a whole corpus.
+        self._encode_system = functools.lru_cache(_SYSTEM_TEXTS)(self.encode_text)
         self.config = config
         self.max_pixels = max_pixels
         vocabulary = tokenizer.get_vocab()
@@ -281,7 +283,13 @@ class Processor:
         patches: list[np.ndarray] = []
 
         def cut(sha256: str) -> Grid:
-            image, grid = self._image(sha256, images)
+            try:
+                source = images(sha256)
+            except KeyError as error:
+                raise UserError(
+                    f"a message shows image {sha256}, which was not given; give an image for each image part"
+                ) from error
+            image, grid = image_patches(source, self.config.vision, self.max_pixels)
             patches.append(image)
             return grid
 
@@ -311,7 +319,7 @@ class Processor:
             for part in message.content:
                 if isinstance(part, ImagePart):
                     grids.append(get_grid(part.sha256))
-                    tokens += self._message_ids(message, text) + self._image_tokens(grids[-1])
+                    tokens += self._encode(message.role, text) + self._image_tokens(grids[-1])
                     text = ""
                 elif isinstance(part, TextPart):
                     text += part.text
@@ -321,7 +329,7 @@ class Processor:
                         f"a {message.role} message has a part of type {kind!r}, only text and image are "
                         "supported; send single frames of a video"
                     )
-            tokens += [*self._message_ids(message, text), self.end_id, *self._newline]
+            tokens += [*self._encode(message.role, text), self.end_id, *self._newline]
         return [*tokens, self.start_id, *self.encode_text("assistant\n")], tuple(grids)
 
     def encode_response(self, text: str, *, newline: bool = False) -> EncodedResponse:
@@ -343,28 +351,9 @@ class Processor:
         """Encodes plain text; text that looks like a control token is encoded as characters."""
         return self.tokenizer.encode(text, add_special_tokens=False).ids if text else []
 
-    def _message_ids(self, message: Message, text: str) -> list[int]:
-        """Encodes a part of a message; caches system texts, which are long and the same in a whole corpus."""
-        if message.role != "system":
-            return self.encode_text(text)
-        ids = self._system_ids.get(text)
-        if ids is None:
-            ids = self.encode_text(text)
-            # A server's clients may send any text; one of a corpus is far shorter.
-            if len(text) <= _SYSTEM_CHARS:
-                if len(self._system_ids) >= _SYSTEM_TEXTS:
-                    self._system_ids.clear()
-                self._system_ids[text] = ids
-        return ids
-
-    def _image(self, sha256: str, images: ImageResolver) -> tuple[np.ndarray, Grid]:
-        try:
-            source = images(sha256)
-        except KeyError as error:
-            raise UserError(
-                f"a message shows image {sha256}, which was not given; give an image for each image part"
-            ) from error
-        return image_patches(source, self.config.vision, self.max_pixels)
+    def _encode(self, role: str, text: str) -> list[int]:
+        cached = role == "system" and len(text) <= _SYSTEM_CHARS
+        return self._encode_system(text) if cached else self.encode_text(text)
 
     def _image_tokens(self, grid: Grid) -> list[int]:
         count = int(np.prod(grid)) // self.config.vision.merge_unit
