@@ -34,11 +34,11 @@ from experiments import cli
 from experiments.sizes import store_sizes
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.bucket import address, freeze
 from rmsweb_jax.records.dataset import dataset_size, read_dataset, write_dataset
-from rmsweb_jax.records.images import ImageStore, read_ahead
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample, Trajectory
-from rmsweb_jax.records.sealing import finish_stage
-from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.storage import AnyPath, parse_path
 
 
@@ -48,16 +48,17 @@ def main(settings: BuildSftSettings, workdir: Path) -> None:
         return
     start = time.monotonic()
     quality = settings.quality
-    sources = [pinned_for_run(source, workdir) for source in source_folders(settings.trajectories)]
+    sources = [freeze(source, workdir) for source in source_folders(settings.trajectories)]
     progress = Progress(workdir, "build_sft", sum(dataset_size(source) for source in sources))
     with _drop_file(workdir / "drops.jsonl") as on_drop:
         counts = FilterCounts(on_drop)
-        samples = _stream(sources, workdir, quality, counts, progress)
+        samples = _stream(sources, quality, counts, progress)
         first = next(samples, None)
         if first is None:
             raise UserError(_nothing_left(settings.trajectories, counts, workdir))
         samples = itertools.chain([first], samples)
-        write_dataset(workdir, samples, "sft_samples", _provenance(sources, quality))
+        provenance, images = _provenance(sources, quality), ImageStore(*sources)
+        write_dataset(workdir, samples, "sft_samples", provenance, images=images)
         # A set that was whole before a crash is not written again, but what was dropped is counted again.
         collections.deque(samples, maxlen=0)
     store_sizes(workdir, SftSample, settings.sizes_for, settings.max_pixels)
@@ -68,7 +69,7 @@ def main(settings: BuildSftSettings, workdir: Path) -> None:
         **counts.report(),
         "notes": _notes(quality),
     }
-    finish_stage(workdir, json.dumps(report, indent=1).encode())
+    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 
 
 def source_folders(trajectories: str) -> list[AnyPath]:
@@ -84,16 +85,13 @@ def source_folders(trajectories: str) -> list[AnyPath]:
 
 
 def _stream(
-    sources: list[AnyPath], workdir: Path, quality: QualityConfig, counts: FilterCounts, progress: Progress
+    sources: list[AnyPath], quality: QualityConfig, counts: FilterCounts, progress: Progress
 ) -> Iterator[SftSample]:
     """All samples, in an order that the sources and the settings alone decide."""
     stores = [ImageStore(source) for source in sources]
-    trajectories = itertools.chain.from_iterable(
-        read_ahead(read_dataset(source, Trajectory), store)
-        for source, store in zip(sources, stores, strict=True)
-    )
+    trajectories = itertools.chain.from_iterable(read_dataset(source, Trajectory) for source in sources)
     runs = quality_filter(_watched(trajectories, progress), quality, counts)
-    return make_samples(runs, read_guidance(sources), stores, ImageStore(workdir), counts)
+    return make_samples(runs, read_guidance(sources), stores, counts)
 
 
 def _watched(trajectories: Iterator[Trajectory], progress: Progress) -> Iterator[Trajectory]:
@@ -106,7 +104,7 @@ def _provenance(sources: list[AnyPath], quality: QualityConfig) -> dict[str, obj
     """Inputs of the data set: the settings and the digest of the source's manifest."""
     manifests = [hashlib.sha256((source / "manifest.json").read_bytes()).hexdigest() for source in sources]
     return {
-        "trajectories": [str(source) for source in sources],
+        "trajectories": [address(source) for source in sources],
         "manifests_sha256": manifests,
         "quality": quality.model_dump(),
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from collection.fleet.config import CollectSettings
 from experiments import cli
-from rmsweb_jax.records.sealing import REPORT
+from rmsweb_jax.records.bucket import REPORT
 
 
 def main(settings: CollectSettings, workdir: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from collection.evaluation.config import EvaluateSettings, benchmark_settings
 from experiments import cli
-from rmsweb_jax.records.sealing import REPORT
+from rmsweb_jax.records.bucket import REPORT
 
 
 def main(settings: EvaluateSettings, workdir: Path) -> None:

@@ -21,11 +21,12 @@ from collection.traces import TraceCounts, write_traces
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.records.dataset import decode_entry, iter_shard, load_manifest
+from rmsweb_jax.records.bucket import address, freeze
+from rmsweb_jax.records.dataset import iter_records
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.records.images import ImageStore, read_ahead
+from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.versions import pinned_for_run
+from rmsweb_jax.records.shards import read_manifest
 from rmsweb_jax.storage import AnyPath, parse_path
 
 FOLDER = "traces"
@@ -36,11 +37,11 @@ def main(settings: ExportTracesSettings, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         return
     start = time.monotonic()
-    data = pinned_for_run(parse_path(settings.data, "config.data"), workdir)
+    data = freeze(parse_path(settings.data, "config.data"), workdir)
     images, counts = ImageStore(data), TraceCounts()
-    runs = read_ahead(read_trajectories(data, workdir), images)
+    runs = read_trajectories(data, workdir)
     write_traces(runs, images, workdir / FOLDER, settings, rmsweb_jax.__version__, counts)
-    summary = {"stage": "export_traces", "seconds": time.monotonic() - start, "data": str(data)}
+    summary = {"stage": "export_traces", "seconds": time.monotonic() - start, "data": address(data)}
     summary |= {"format": settings.format, **counts.to_json()}
     write_atomic(workdir / "report.json", json.dumps(summary, indent=1).encode())
 
@@ -51,17 +52,14 @@ def read_trajectories(data: AnyPath, workdir: Path) -> Iterator[Trajectory]:
     Raises:
       UserError: as `read_dataset`; or these are no trajectories.
     """
-    manifest = load_manifest(data)
+    manifest = read_manifest(data)
     if manifest.kind != "trajectories":
         raise UserError(f"{data}: holds {manifest.kind}, not trajectories: give another --config.data")
-    progress, done = Progress(workdir, "export_traces", manifest.records), 0
-    for shard in manifest.shards:
-        for number, entry in enumerate(iter_shard(data, shard, at_once=1)):
-            record = decode_entry(data, manifest, shard, number, entry)
-            assert isinstance(record, Trajectory)
-            yield record
-            done += 1
-            progress.update(done)
+    progress = Progress(workdir, "export_traces", manifest.records)
+    for done, record in enumerate(iter_records(data, manifest, at_once=1), 1):
+        assert isinstance(record, Trajectory)
+        yield record
+        progress.update(done)
     progress.close()
 
 

@@ -24,9 +24,9 @@ from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.storage import local_path
 
 
@@ -52,7 +52,7 @@ def main(settings: ImportSettings, workdir: Path) -> None:
         os.fsync(file.fileno())
     counts = {"stage": "import_runs", "seconds": time.monotonic() - start, "source": str(source)}
     summary = counts | {"kind": settings.kind, "actor": settings.actor, **report.to_json()}
-    finish_stage(workdir, json.dumps(summary, indent=1).encode())
+    write_atomic(workdir / "report.json", json.dumps(summary, indent=1).encode())
 
 
 def _watched(stream: Iterator[Trajectory], progress: Progress, report: ImportReport) -> Iterator[Trajectory]:

@@ -38,11 +38,11 @@ from collection.report.tables import to_html, to_latex, to_markdown
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.bucket import address, freeze
 from rmsweb_jax.records.dataset import dataset_size, read_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.storage import AnyPath, local_path, parse_path
 
 
@@ -75,7 +75,7 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
       UserError: a setting or a file is not as it has to be; or a model will answer no question.
     """
     start = time.monotonic()
-    data = [pinned_for_run(path, workdir) for path in _folders(settings.data)]
+    data = [freeze(path, workdir) for path in _folders(settings.data)]
     runs = _facts(data)
     # Before the first call: labels of other runs are not to cost one.
     labels = None
@@ -96,7 +96,7 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
     report = {
         "stage": "judge",
         "seconds": round(time.monotonic() - start, 1),
-        "data": ", ".join(map(str, data)),
+        "data": ", ".join(map(address, data)),
         "labels": str(labels) if labels else "",
         "runs": len({one.trajectory_id for one in judgements}),
         "tasks": len({one.task_id for one in judgements}),

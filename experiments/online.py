@@ -27,8 +27,8 @@ from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import ChildProcess
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.records.bucket import REPORT
 from rmsweb_jax.records.schema import Task
-from rmsweb_jax.records.sealing import REPORT
 from rmsweb_jax.rl.episodes import Begun
 from rmsweb_jax.rl.remote.protocol import chat_fields
 from rmsweb_jax.rl.train import train

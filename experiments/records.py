@@ -1,23 +1,20 @@
-r"""Inspects, verifies, exports, repairs and publishes data set folders.
+r"""Inspects, verifies, exports, publishes and upgrades data set folders.
 
     python -m experiments.records list --data=runs/demo
     python -m experiments.records verify --data=runs/demo/collect
-    python -m experiments.records sample --data=runs/demo/collect --num_samples=2 --seed=1
+    python -m experiments.records sample --data=runs/demo/collect --num_samples=2 --seed=1 --output=sampled
     python -m experiments.records export --data=runs/demo/sft_corpus --images --output=sft.parquet
-    python -m experiments.records repair --data=runs/demo --apply
     python -m experiments.records publish --data=runs/demo/collect --output=gs://bucket/collect
-    python -m experiments.records versions --data=gs://bucket/collect
+    python -m experiments.records upgrade --data=runs/old/collect --output=runs/new/collect
 
-`list`, `verify`, `sample` and `export` read from buckets too: the newest version, or FOLDER@VERSION. `list`
-and `repair` look below the folder, and `verify` does if it holds no data set itself. `repair` changes nothing
-without `--apply`.
+`list`, `verify`, `sample` and `export` read from buckets too. `list` looks below the folder, and `verify`
+does if it holds no data set itself. `upgrade` writes a data set of an earlier version to a new folder.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -27,20 +24,12 @@ from rich.table import Table
 
 from experiments import cli
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import MANIFEST, read_manifest, sample_dataset, version_name
+from rmsweb_jax.records.bucket import publish_dataset
+from rmsweb_jax.records.dataset import sample_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.publish import publish_dataset
-from rmsweb_jax.records.tools import (
-    check_dataset,
-    dataset_folders,
-    export_jsonl,
-    find_repairs,
-    folders,
-    readable,
-)
-from rmsweb_jax.records.versions import list_versions, pinned
+from rmsweb_jax.records.shards import MANIFEST, read_manifest
+from rmsweb_jax.records.tools import check_dataset, dataset_folders, export_jsonl, readable, upgrade
 from rmsweb_jax.storage import AnyPath, StorePath, local_path, parse_path
-from rmsweb_jax.workdir import lock_workdir
 
 _WIDE = 200  # Columns of a table that goes to a file.
 _ORIGIN = 60
@@ -52,7 +41,7 @@ class NotSoundError(UserError):
 
 def list_datasets(data: AnyPath) -> None:
     """Prints a table of the data sets in a folder and below it."""
-    table = Table("folder", "kind", "records", "shards", "MB", "version", "finished", "from")
+    table = Table("folder", "kind", "records", "shards", "MB", "version", "from")
     for name in ("records", "shards", "MB", "version"):
         next(column for column in table.columns if column.header == name).justify = "right"
     for folder in dataset_folders(data):
@@ -70,7 +59,7 @@ def _row(folder: AnyPath) -> list[str]:
     try:
         manifest = read_manifest(folder)
     except UserError as error:
-        return ["?", *[""] * 5, str(error)]
+        return ["?", *[""] * 4, str(error)]
     origin = ", ".join(f"{name}={value}" for name, value in manifest.provenance.items())
     return [
         manifest.kind,
@@ -78,21 +67,8 @@ def _row(folder: AnyPath) -> list[str]:
         str(len(manifest.shards)),
         f"{sum(shard.bytes for shard in manifest.shards) / 1e6:.1f}",
         str(manifest.schema_version),
-        "yes" if manifest.finished else "no",
         origin if len(origin) <= _ORIGIN else origin[: _ORIGIN - 1] + "…",
     ]
-
-
-def versions(data: AnyPath) -> None:
-    """Prints a table of the versions of a published data set."""
-    if not isinstance(data, StorePath):
-        raise UserError(f"--data={data}: data sets on disk have no versions: give one in a bucket")
-    table, newest = Table("version", "records", "shards", "images", "newest"), pinned(data.at(""))
-    for version in list_versions(data.at("")):
-        manifest = read_manifest(version)
-        counts = (manifest.records, len(manifest.shards), manifest.images.images if manifest.images else 0)
-        table.add_row(str(version), *map(str, counts), "yes" if version == newest else "")
-    _print(table)
 
 
 def verify(data: AnyPath) -> None:
@@ -101,9 +77,8 @@ def verify(data: AnyPath) -> None:
     Raises:
       NotSoundError: after a line for each problem.
     """
-    is_dataset = (data / MANIFEST).exists() or (isinstance(data, StorePath) and data.version)
     problems = 0
-    for folder in [data] if is_dataset else [*dataset_folders(data)] or [data]:
+    for folder in [data] if (data / MANIFEST).exists() else [*dataset_folders(data)] or [data]:
         check = check_dataset(folder)
         print(
             f"{folder}: {check.records} readable records, {check.images} images, "
@@ -116,12 +91,22 @@ def verify(data: AnyPath) -> None:
         raise NotSoundError(f"{data}: {problems} problems, see above")
 
 
-def sample(data: AnyPath, num_samples: int, seed: int) -> None:
-    """Prints random records as JSON, images as their files."""
+def sample(data: AnyPath, num_samples: int, seed: int, output: str) -> None:
+    """Prints random records as JSON; their screenshots become files in a folder, if there is one."""
     images = ImageStore(data)
+    folder = local_path(output, "--output") if output else None
+
+    def show(name: str) -> str:
+        if folder is None:
+            return images.where(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{name}.png"
+        path.write_bytes(images.get(name))
+        return str(path)
+
     for place, record in sample_dataset(data, num_samples, seed):
         print(f"record {place}")
-        print(orjson.dumps(readable(record, images), option=orjson.OPT_INDENT_2).decode())
+        print(orjson.dumps(readable(record, show), option=orjson.OPT_INDENT_2).decode())
 
 
 def export(data: AnyPath, output: str, format_: str, images: bool) -> None:
@@ -150,62 +135,36 @@ def publish(data: Path, output: str) -> None:
     if not isinstance(target, StorePath):
         raise UserError("--output: give the folder of a bucket: gs://BUCKET/FOLDER or s3://BUCKET/FOLDER")
     manifest = publish_dataset(data, target)
-    images = manifest.images
-    print(
-        f"{target.at(version_name(manifest.encode()))}: {manifest.records} records in "
-        f"{len(manifest.shards)} shards, {images.images if images else 0} images in "
-        f"{len(images.packs) if images else 0} packs, {len(manifest.files)} other files"
-    )
+    print(f"{target}: {manifest.records} records in {len(manifest.shards)} shards")
 
 
-def repair(data: Path, apply: bool) -> None:
-    """Prints what stopped writers left, and clears it up if asked to."""
-    with _locked(data):
-        repairs = find_repairs(data)
-        for one in repairs:
-            print(one.what)
-            if apply and one.apply:
-                one.apply()
-    repairable = sum(one.apply is not None for one in repairs)
-    if not repairable:
-        print(f"{data}: nothing to repair")
-    elif apply:
-        print(f"{data}: {repairable} repaired")
-    else:
-        print(f"{data}: nothing was changed; add --apply to do this")
-
-
-@contextlib.contextmanager
-def _locked(data: Path) -> Iterator[None]:
-    """Locks the folder and all folders around it: files of a running stage look like leftovers."""
-    with contextlib.ExitStack() as stack:
-        for folder in [*folders(data), *data.absolute().parents]:
-            if (folder / ".lock").exists():
-                stack.enter_context(lock_workdir(folder))
-        yield
+def upgrade_old(data: Path, output: str) -> None:
+    """Writes a data set of an earlier version in today's layout."""
+    if not output:
+        raise UserError("--output: give the new folder")
+    new = local_path(output, "--output")
+    print(f"{new}: {upgrade(data, new)} records")
 
 
 def main() -> None:
     data = flags.DEFINE_string(
-        "data", None, "A data set folder; for list and repair, any above.", required=True
+        "data", None, "A data set folder; for list and verify, any above.", required=True
     )
     num_samples = flags.DEFINE_integer("num_samples", 1, "sample: how many records.", lower_bound=1)
     seed = flags.DEFINE_integer("seed", 0, "sample: of the draw.")
     format_ = flags.DEFINE_enum("format", "parquet", ["jsonl", "parquet"], "export: the file's format.")
-    output = flags.DEFINE_string("output", "", "export: the file to write; publish: the folder in a bucket.")
+    output = flags.DEFINE_string("output", "", "The file or folder to write, or a folder in a bucket.")
     images = flags.DEFINE_bool("images", False, "export: put the screenshots into the file (Parquet).")
-    apply = flags.DEFINE_bool("apply", False, "repair: do what it would do.")
 
     def entry(argv: list[str]) -> None:
         folder = parse_path(data.value, "--data")
         commands: dict[str, Callable[[], None]] = {
             "list": lambda: list_datasets(folder),
             "verify": lambda: verify(folder),
-            "versions": lambda: versions(folder),
-            "sample": lambda: sample(pinned(folder), num_samples.value, seed.value),
-            "export": lambda: export(pinned(folder), output.value, format_.value, images.value),
-            "repair": lambda: repair(local_path(data.value, "--data"), apply.value),
+            "sample": lambda: sample(folder, num_samples.value, seed.value, output.value),
+            "export": lambda: export(folder, output.value, format_.value, images.value),
             "publish": lambda: publish(local_path(data.value, "--data"), output.value),
+            "upgrade": lambda: upgrade_old(local_path(data.value, "--data"), output.value),
         }
         if len(argv) != 2 or argv[1] not in commands:
             raise UserError(f"give one command: {', '.join(commands)}; for example list --data={folder}")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rmsweb_jax.records.dataset import dataset_size
 from rmsweb_jax.records.schema import RlPrompt, SftSample
-from rmsweb_jax.records.sealing import seal_dataset
 
 _THREADS = 4
 
@@ -31,4 +30,3 @@ def store_sizes(folder: Path, record: type[SftSample] | type[RlPrompt], model: s
 
     encoder = Encoder.load(resolve_model(model), ImageStore(folder), max_pixels)
     dataset_sizes(RecordSource(folder, record), encoder, threads=_THREADS)
-    seal_dataset(folder)

@@ -38,6 +38,12 @@ class StoppedError(UserError):
         self.exit_code = exit_code(cause)
 
 
+class TakenOverError(UserError):
+    """Another process writes to this run's folder in a bucket."""
+
+    exit_code = StoppedError.exit_code
+
+
 class UnreachableError(UserError):
     """A store does not answer; a scheduler may start the same command again."""
 

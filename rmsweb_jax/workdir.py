@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from ml_collections import ConfigDict
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.bucket import FROZEN
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.staging import CONFIG, staged
 from rmsweb_jax.settings import Settings, safe_keys, to_config_dict
@@ -21,7 +22,7 @@ from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 S = TypeVar("S", bound=Settings)
 # A workdir with only these files has no results yet: settings, logs, counts, and what an evaluation asks.
 _NO_RESULTS = (
-    *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.jsonl", "versions.json"),
+    *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.jsonl"),
     *("benchmark.json", "notes.jsonl", "begun.json"),
 )
 # Folders that this process has opened.
@@ -138,7 +139,7 @@ def provisional_settings(folder: Path, config: AnyPath) -> Iterator[None]:
 
 def _holds_results(folder: Path) -> bool:
     """Returns whether a workdir holds a file that counts as a result; empty and hidden ones do not."""
-    files = (path for path in folder.rglob("*") if path.is_file())
+    files = (path for path in folder.rglob("*") if path.is_file() and FROZEN not in path.parts)
     return any(
         path.name not in _NO_RESULTS and path.name[0] != "." and path.stat().st_size > 0 for path in files
     )

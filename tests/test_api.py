@@ -76,7 +76,7 @@ def test_prompts_may_be_texts_chats_or_records(policy, picture, tmp_path):
     assert replies[0] == replies[1]
     store = ImageStore(tmp_path)
     recorded = random_messages(3, store, repeats=2)
-    shown = Image.open(store.path(recorded[1].content[1].sha256))
+    shown = Image.open(store.open(recorded[1].content[1].sha256))
     text = recorded[1].text
     found = policy.score(recorded, "go", store).log_probs
     parts = [{"type": "text", "text": text}, {"type": "image", "image": shown}]

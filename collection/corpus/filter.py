@@ -223,19 +223,19 @@ def make_samples(
     runs: Iterable[ParsedTrajectory],
     guidance: Guidance,
     sources: Sequence[ImageStore],
-    target: ImageStore,
     counts: FilterCounts,
 ) -> Iterator[SftSample]:
-    """Makes the samples of kept trajectories and links their screenshots from `sources` into `target`.
+    """Makes the samples of kept trajectories.
 
     Args:
+      sources: of the screenshots.
       guidance: what the attempts were given; no sample may quote it.
     """
     samples = (
         sample for run in runs for sample in unquoted(flatten(run, counts), run.trajectory, guidance, counts)
     )
     samples = scorable(unguided(samples, counts), counts)
-    for sample in with_images(samples, sources, target, counts):
+    for sample in with_images(samples, sources, counts):
         counts.keep_sample(sample)
         yield sample
 
@@ -315,9 +315,9 @@ def scorable(samples: Iterable[SftSample], counts: FilterCounts) -> Iterator[Sft
 
 
 def with_images(
-    samples: Iterable[SftSample], sources: Sequence[ImageStore], target: ImageStore, counts: FilterCounts
+    samples: Iterable[SftSample], sources: Sequence[ImageStore], counts: FilterCounts
 ) -> Iterator[SftSample]:
-    """Drops (`no_screenshot`, `unreadable_image`) a sample whose images cannot be read; links the others'.
+    """Drops (`no_screenshot`, `unreadable_image`) a sample whose images cannot be read.
 
     Args:
       sources: searched in this order.
@@ -327,11 +327,8 @@ def with_images(
         faults = [(fault, name) for name, store in found.items() if (fault := image_fault(store, name))]
         if faults:
             counts.drop_sample(sample, *faults[0])
-            continue
-        for name, store in found.items():
-            if store is not None:
-                target.link_from(store, name)
-        yield sample
+        else:
+            yield sample
 
 
 def image_fault(images: ImageStore | None, sha256: str) -> str:

@@ -19,11 +19,10 @@ from pydantic import ValidationError
 
 from collection.llm.actor import FENCE
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import AGAIN, read_manifest
 from rmsweb_jax.records.episodes import REFLECTIONS
 from rmsweb_jax.records.lean import LeanTask
 from rmsweb_jax.records.schema import Observation, Reflection, SftSample, Task
-from rmsweb_jax.records.sealing import read_side_file
+from rmsweb_jax.records.shards import AGAIN, home, read_manifest
 from rmsweb_jax.storage import AnyPath
 
 # Words in a row that are a quotation. Runs of five also occur by chance: if guidance lists the goals of the
@@ -65,13 +64,11 @@ def guidance_for(task: TaskGuidance, attempt: int) -> str:
 
 
 def _read_reflections(folder: AnyPath) -> Iterator[Reflection]:
-    path, manifest = folder / REFLECTIONS, read_manifest(folder)
-    stored = next((file for file in manifest.files if file.file == REFLECTIONS), None)
-    if stored is None and not manifest.provenance.get("reflections"):
+    path = home(folder) / REFLECTIONS
+    if not read_manifest(folder).provenance.get("reflections"):
         return
     try:
-        # A stage that has not finished has not entered the file in its manifest yet.
-        data = read_side_file(folder, stored) if stored else path.read_bytes()
+        data = path.read_bytes()
     except FileNotFoundError as error:
         raise UserError(
             f"{path}: missing, so samples that quote guidance cannot be found; copy it with the data set"

@@ -18,7 +18,6 @@ from collection.evaluation.task_results import NEVER_DONE, TaskResult, join_runs
 from collection.judges.fates import FATES, WITHOUT_RESULT
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
-from rmsweb_jax.records.versions import pinned
 from rmsweb_jax.storage import AnyPath
 
 RESULTS = "results.json"
@@ -174,12 +173,12 @@ def gather_results(
 
 
 def load_results(folder: AnyPath) -> Results:
-    """Reads `results.json` of an evaluation's data set; in a bucket that of its newest version.
+    """Reads `results.json` of an evaluation's data set.
 
     Raises:
       UserError: the file is missing or damaged.
     """
-    path = pinned(folder) / RESULTS
+    path = folder / RESULTS
     if not path.exists():
         raise UserError(f"{path} is missing next to report.json: copy it too, or evaluate again")
     try:

@@ -39,7 +39,6 @@ from collection.llm.calls import CALLS, Calls
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task, Trajectory
-from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
 
@@ -119,7 +118,7 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
         "contamination": contamination,
         "apart": evaluated.apart,
     }
-    finish_stage(workdir, to_json(report))
+    write_atomic(workdir / "report.json", to_json(report))
     return report
 
 

@@ -25,11 +25,11 @@ from collection.judges.config import JudgeSettings
 from collection.llm.calls import CALLS, Calls
 from collection.tasks.files import read_tasks
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.bucket import REPORT, freeze
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.episodes import EPISODES
+from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task, Trajectory
-from rmsweb_jax.records.sealing import REPORT, finish_stage
-from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.settings import from_config, safe_keys, to_config_dict
 from rmsweb_jax.storage import local_path, parse_path
 from rmsweb_jax.workdir import open_workdir, run_stage
@@ -99,7 +99,7 @@ def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
         **reflection_report(played.reflections),
         "model_calls": _model_calls(workdir / CALLS),
     }
-    finish_stage(workdir, json.dumps(report, indent=1).encode())
+    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
     return report
 
 
@@ -134,7 +134,7 @@ def _tasks(settings: CollectSettings, workdir: Path) -> list[Task]:
             print(lines.warning(path), file=sys.stderr)
         return [task for _, task in lines.good]
     if settings.tasks_from:
-        folder = pinned_for_run(parse_path(settings.tasks_from, "config.tasks_from"), workdir)
+        folder = freeze(parse_path(settings.tasks_from, "config.tasks_from"), workdir)
         source = read_dataset(folder, Trajectory)
         return list({trajectory.task.task_id: trajectory.task for trajectory in source}.values())
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)

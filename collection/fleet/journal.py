@@ -12,7 +12,7 @@ from collection.fleet.rounds import Job, Reflected, Round, SetAside
 from collection.judges.fates import KEPT_OUT
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.episodes import EPISODES, REFLECTION, SET_ASIDE
-from rmsweb_jax.records.journal import Journal, read_record, scan_journal
+from rmsweb_jax.records.journal import Journal, iter_journal, read_record
 from rmsweb_jax.records.schema import Trajectory
 
 
@@ -44,11 +44,8 @@ class RunJournal:
         self.set_aside: dict[str, str] = {}
         # How often each episode was ended by site, network or machine.
         self._kept_out = Counter[tuple[str, int]]()
-        place = 0
-        for line in scan_journal(self.path):
-            assert line.record is not None  # Opened above.
-            self._add(self._parse(line.record), place)
-            place += len(line.data)
+        for place, record in iter_journal(self.path):
+            self._add(self._parse(record), place)
 
     def close(self) -> None:
         self._file.close()

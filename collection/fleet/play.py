@@ -19,8 +19,8 @@ from collection.fleet.run import Fleet
 from collection.judges.build import judge_config
 from collection.judges.fates import KEPT_OUT, fate
 from rmsweb_jax.errors import user_errors
+from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Record, Task
-from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.settings import from_config
 
 
@@ -61,7 +61,7 @@ def play(request: PlayRequest, fleet: Fleet, settings: EpisodeSettings) -> None:
         if not lost:
             break
     report = {"stage": "play", "policy": request.policy, "seconds": round(seconds, 1), "lost": lost}
-    finish_stage(workdir, json.dumps(report, indent=1).encode())
+    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 
 
 def main() -> None:

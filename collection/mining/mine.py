@@ -41,12 +41,11 @@ from collection.mining.taxonomy import PAPER_SHARES, FailureLabel, rule_label
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.bucket import address, freeze
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
-from rmsweb_jax.records.files import is_temporary
-from rmsweb_jax.records.images import ImageStore, image_names
+from rmsweb_jax.records.files import is_temporary, write_atomic
+from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, ReplayVerdict, RlPrompt, Trajectory
-from rmsweb_jax.records.sealing import finish_stage
-from rmsweb_jax.records.versions import pinned_for_run
 from rmsweb_jax.settings import from_config, to_config_dict
 from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
@@ -137,7 +136,7 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
     for left in filter(is_temporary, workdir.iterdir()):
         left.unlink()  # Left over from a killed run.
     start = time.monotonic()
-    pools = [pinned_for_run(pool, workdir) for pool in pool_folders(settings.pools)]
+    pools = [freeze(pool, workdir) for pool in pool_folders(settings.pools)]
     verdicts = read_verdicts(parse_path(settings.replay, "config.replay")) if settings.replay else {}
     progress = Progress(workdir, "mine", 1)
     mined = _mine_pools(pools, settings, verdicts, workdir, progress)
@@ -152,9 +151,13 @@ def _mine(settings: MineSettings, workdir: Path) -> dict[str, Any]:
             "succeed; --explain=TASK_ID says why a task has none"
         )
     progress.close()
-    report = {"stage": "mine", "seconds": time.monotonic() - start, "pools": [str(pool) for pool in pools]}
+    report = {
+        "stage": "mine",
+        "seconds": time.monotonic() - start,
+        "pools": [address(pool) for pool in pools],
+    }
     report |= summary
-    finish_stage(workdir, json.dumps(report, indent=1).encode())
+    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
     return report
 
 
@@ -388,18 +391,8 @@ def explain_task(workdir: Path, pools: Sequence[AnyPath], task_id: str) -> str:
 
 
 def _write(mined: MiningResult, pools: Sequence[AnyPath], workdir: Path, settings: dict[str, Any]) -> None:
-    provenance = {"pools": [str(pool) for pool in pools], "settings": settings}
-    for prompt in mined.prompts:
-        _link(pools, workdir / "prompts", image_names(prompt.messages))
+    provenance = {"pools": [address(pool) for pool in pools], "settings": settings}
+    images = ImageStore(*pools)
     if mined.prompts:
-        write_dataset(workdir / "prompts", mined.prompts, "rl_prompts", provenance)
-    for audit in mined.audits:
-        names = (audit.success_screenshot, audit.localization_screenshot)
-        _link(pools, workdir / "audit", (name for name in names if name))
-    write_dataset(workdir / "audit", mined.audits, "audit_pairs", provenance)
-
-
-def _link(pools: Sequence[AnyPath], folder: Path, names: Iterable[str]) -> None:
-    stores, target = [ImageStore(pool) for pool in pools], ImageStore(folder)
-    for name in names:
-        target.link_from(next((store for store in stores if name in store), stores[0]), name)
+        write_dataset(workdir / "prompts", mined.prompts, "rl_prompts", provenance, images=images)
+    write_dataset(workdir / "audit", mined.audits, "audit_pairs", provenance, images=images)

@@ -9,23 +9,28 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from collection.corpus.guidance import TaskGuidance, guidance_for
 from collection.mining.runs import ParsedRun, parse_run
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import AGAIN, Shard, iter_shard, load_manifest, read_entries
 from rmsweb_jax.records.lean import Head, decode_head, decode_run
 from rmsweb_jax.records.schema import SCHEMA_VERSION
+from rmsweb_jax.records.shards import AGAIN, Shard, iter_shard, read_manifest, read_rows, shards_folder
 from rmsweb_jax.storage import AnyPath
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardSource:
-    """A shard of a data set."""
+    """A shard of a data set, in a folder on this disk."""
 
-    folder: AnyPath
+    folder: Path
     shard: Shard
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.shard.data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +109,7 @@ def read_runs(
     entries = {
         RunLocation(number, record): entry
         for number, records in by_source.items()
-        for record, entry in zip(
-            records, read_entries(sources[number].folder, sources[number].shard, records), strict=True
-        )
+        for record, entry in zip(records, read_rows(sources[number].path, records), strict=True)
     }
     for location in locations:
         source = sources[location.source]
@@ -131,13 +134,12 @@ def check_messages(sources: Sequence[ShardSource], locations: Sequence[RunLocati
 
 
 def _sources(folder: AnyPath) -> Iterator[ShardSource]:
-    manifest = load_manifest(folder)
+    manifest = read_manifest(folder)
     if manifest.kind != "trajectories":
         raise UserError(f"{folder}: contains {manifest.kind}, not trajectories: give another folder")
-    if not manifest.records:
-        raise UserError(f"{folder}: the data set is empty: {AGAIN}")
+    place = shards_folder(folder, manifest)
     for shard in manifest.shards:
-        yield ShardSource(folder, shard)
+        yield ShardSource(place, shard)
 
 
 def _heads(source: ShardSource) -> list[tuple[str, str]]:
@@ -152,5 +154,4 @@ def _heads(source: ShardSource) -> list[tuple[str, str]]:
 
 
 def _unfit(source: ShardSource, record: int) -> UserError:
-    where = source.folder / source.shard.file
-    return UserError(f"{where}: record {record} does not fit schema version {SCHEMA_VERSION}: {AGAIN}")
+    return UserError(f"{source.path}: record {record} does not fit schema version {SCHEMA_VERSION}: {AGAIN}")

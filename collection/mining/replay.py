@@ -43,6 +43,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
+from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.journal import Journal, read_journal
 from rmsweb_jax.records.schema import (
@@ -54,7 +55,6 @@ from rmsweb_jax.records.schema import (
     Task,
     Trajectory,
 )
-from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.storage import AnyPath, parse_path
 from rmsweb_jax.workdir import run_stage
 
@@ -110,7 +110,7 @@ def _verify(settings: VerifySettings, workdir: Path) -> dict[str, Any]:
     verdicts = [known[decision.audit.task_id] for decision in decisions]
     write_dataset(workdir / VERDICTS, verdicts, "replay_verdicts", {"mined": settings.mined})
     report = {"stage": "verify_mined", "seconds": round(time.monotonic() - start, 1), **summarize(verdicts)}
-    finish_stage(workdir, json.dumps(report, indent=1).encode())
+    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
     return report
 
 

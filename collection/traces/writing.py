@@ -65,7 +65,7 @@ def write_traces(
     stopped call can be repeated.
 
     Args:
-      images: the data set's screenshots; they are linked or copied to `folder/images`.
+      images: the data set's screenshots; they are copied to `folder/images`.
       version: of this project, for the files.
 
     Raises:
@@ -76,7 +76,8 @@ def write_traces(
     written = set()
 
     def image_path(sha256: str) -> str:
-        store.link_from(images, sha256)
+        if not store.path(sha256).exists():
+            store.put(images.get(sha256))
         return store.path(sha256).relative_to(folder).as_posix()
 
     for run in runs:
@@ -90,8 +91,6 @@ def write_traces(
         counts.trajectories += 1
         counts.steps += len(run.steps)
         counts.bytes += len(data)
-    # Links are durable only now.
-    store.sync()
     for path in sorted(folder.iterdir()):
         stale = path.suffix == kind.suffix and path.name not in written
         if path.is_file() and (stale or is_temporary(path)):

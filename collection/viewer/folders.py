@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import load_manifest
 from rmsweb_jax.records.episodes import EPISODES
+from rmsweb_jax.records.shards import read_manifest
 
 # For so many seconds the folders are not looked through again.
 _KNOWN_S = 2.0
 # Files that mark a folder as a run, and folders that have none below them.
 _MARKS = ("report.json", "progress.json", "manifest.json", "results.json", "metrics.jsonl")
-_SKIPPED = frozenset(
-    ("images", "tensorboard", "checkpoints", "export", "files", "live", "versions", "server")
-)
+_SKIPPED = frozenset(("images", "tensorboard", "checkpoints", "export", "files", "live", "frozen", "server"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +133,7 @@ class Folders:
         key = (str(folder), state.st_mtime_ns, state.st_size)
         if key not in self._kinds:
             try:
-                self._kinds[key] = (load_manifest(folder).kind, "")
+                self._kinds[key] = (read_manifest(folder).kind, "")
             except UserError as error:
                 self._kinds[key] = ("", str(error))
         return self._kinds[key]

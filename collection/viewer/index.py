@@ -20,10 +20,10 @@ import msgspec
 
 from collection.viewer.folders import Folders
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import Shard, iter_shard, load_manifest, read_entries
 from rmsweb_jax.records.episodes import EPISODES, REFLECTION, SET_ASIDE, has_not_ended
 from rmsweb_jax.records.journal import read_record
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.shards import Shard, iter_shard, read_manifest, read_rows
 
 # Changes with the columns or with what is searched: an index of another version is made anew.
 _VERSION = 2
@@ -179,8 +179,8 @@ class EpisodeIndex:
                 if has_not_ended(folder):
                     found |= dict.fromkeys(_journal_parts(name, folder, known), (folder, None))
                     continue
-                shards = load_manifest(folder).shards
-                found |= {(name, shard.file, shard.sha256): (folder, shard) for shard in shards}
+                shards = read_manifest(folder).shards
+                found |= {(name, shard.data, shard.content): (folder, shard) for shard in shards}
         for key in known.keys() - found.keys():
             with database:
                 # Its words stay: ids are never used again, and words without an episode are in no list.
@@ -296,10 +296,10 @@ class EpisodeIndex:
         folder = self._folders.datasets("trajectories")[dataset]
         if place[0] == EPISODES:
             return Trajectory.model_validate_json(read_record(folder / EPISODES, place[1]))
-        shard = next((one for one in load_manifest(folder).shards if one.file == place[0]), None)
+        shard = next((one for one in read_manifest(folder).shards if one.data == place[0]), None)
         if shard is None:
             raise UserError(f"{dataset}: the data set has changed: load the page again")
-        return Trajectory.model_validate_json(read_entries(folder, shard, [place[1]])[0])
+        return Trajectory.model_validate_json(read_rows(folder / shard.data, [place[1]])[0])
 
 
 def _journal_parts(

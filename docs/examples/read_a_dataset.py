@@ -14,9 +14,10 @@ from pathlib import Path
 from PIL import Image
 
 from rmsweb_jax import read_dataset
-from rmsweb_jax.records.dataset import load_manifest, write_dataset
+from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample, TextPart
+from rmsweb_jax.records.shards import read_manifest
 
 
 def write_example(folder: Path) -> Path:
@@ -31,9 +32,9 @@ def write_example(folder: Path) -> Path:
 
 
 folder = Path(sys.argv[1]) if len(sys.argv) > 1 else write_example(Path(tempfile.mkdtemp()))
-manifest = load_manifest(folder)
+manifest = read_manifest(folder)
 print(f"{folder}: {manifest.records} {manifest.kind}, made of {manifest.provenance or 'nothing else'}")
 record = next(read_dataset(folder))
 print(record.model_dump_json(indent=1)[:2000])
 for sha256 in record_images(record):
-    print(ImageStore(folder).path(sha256), Image.open(ImageStore(folder).path(sha256)).size)
+    print(sha256, Image.open(ImageStore(folder).open(sha256)).size)

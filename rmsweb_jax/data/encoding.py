@@ -34,6 +34,7 @@ from rmsweb_jax.qwen3_vl.processor import (
 )
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample
+from rmsweb_jax.records.shards import home
 
 # Counts changes of the prompt's template and of the sizes of images, after which stored sizes are wrong.
 _LAYOUT = 1
@@ -185,7 +186,7 @@ def dataset_sizes(
       UserError: screenshots are missing, or a record or a screenshot cannot be read.
     """
     _check_screenshots(source, encoder.images, threads)
-    folders = [source.folder, *([workdir] if workdir else [])]
+    folders = [home(source.folder), *([workdir] if workdir else [])]
     files = [SizesFile(folder, source.digest, encoder.fingerprint) for folder in folders]
     return count_sizes(files, len(source), lambda number: encoder.size(as_sample(source[number])), threads)
 

@@ -25,16 +25,13 @@ from rmsweb_jax.data.sources import BatchOrder, RecordSource, is_held_out, stabl
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
-from rmsweb_jax.records.images import record_images
 from rmsweb_jax.records.schema import SftSample
-from rmsweb_jax.storage import AnyPath, StorePath
+from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.config import MeshConfig
 from rmsweb_jax.training.mesh import make_mesh, process_rows, row_shards
 
 # Steps that are packed in advance, to choose the rows of a run and to estimate padding.
 TRIALS = 32
-# Steps whose screenshots are fetched while a step is made.
-_AHEAD = 8
 # What the loss needs of each token, see `sft_tree`.
 VALUES = ("weight", "action")
 
@@ -85,7 +82,6 @@ class SftData:
     rows: Sequence[int]
     batch_size: int
     order: BatchOrder
-    _fetched: set[int] = dataclasses.field(default_factory=set, init=False, repr=False, compare=False)
 
     @property
     def num_samples(self) -> int:
@@ -98,7 +94,6 @@ class SftData:
 
     def step(self, step: int) -> StepBatch:
         """Makes the data of one step."""
-        self._fetch_ahead(step)
         numbers = self.train[self.order[step]]
         batches, executed = self._batches(numbers)
         return StepBatch(
@@ -108,15 +103,6 @@ class SftData:
             useful=useful_work([self.sizes[number].tree for number in numbers]),
             executed=executed,
         )
-
-    def _fetch_ahead(self, step: int) -> None:
-        """Begins to fetch the screenshots of this step and of those after it, if they are in a bucket."""
-        if isinstance(self.source.folder, StorePath):
-            for later in range(step, step + _AHEAD + 1):
-                if later not in self._fetched:
-                    self._fetched.add(later)
-                    for number in self.train[self.order[later]]:
-                        self.encoder.images.fetch_ahead(record_images(self.source[int(number)]))
 
     def empty_batch(self) -> Batch:
         """Makes this process's rows of a micro-batch of padding, to compile programs with."""

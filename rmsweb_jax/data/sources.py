@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Int
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import check_shards, load_manifest, records_digest
+from rmsweb_jax.records.bucket import freeze
+from rmsweb_jax.records.dataset import records_digest
 from rmsweb_jax.records.schema import KINDS, Record
-from rmsweb_jax.records.versions import pinned_for_run
+from rmsweb_jax.records.shards import read_manifest, shards_folder
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
@@ -37,17 +38,14 @@ class RecordSource(Generic[R]):
 
     def __init__(self, folder: AnyPath, type_: type[R]):
         self.folder = folder
-        manifest = load_manifest(folder)
+        manifest = read_manifest(folder)
         self._record_type = KINDS[manifest.kind]
         if KINDS.get(manifest.kind) is not type_:
             raise UserError(
                 f"{folder}: holds {manifest.kind}, not {type_.__name__} records: give another folder"
             )
-        # Checked now, since random access would notice a changed file only where records no longer parse.
-        # Those of a bucket are read from the machine's cache.
-        paths = [str(path) for path in check_shards(folder, manifest)]
-        if not paths:
-            raise UserError(f"{folder}: the data set is empty: collect more")
+        place = shards_folder(folder, manifest)
+        paths = [str(place / shard.data) for shard in manifest.shards]
         self.digest = records_digest(manifest)
         try:
             self._records: Any = grain.ArrayRecordDataSource(paths)
@@ -72,9 +70,9 @@ class RecordSource(Generic[R]):
 
 
 def training_data(text: str, flag: str, workdir: AnyPath) -> AnyPath:
-    """Parses the data set of a training run, in a bucket with the version that the run has begun with.
+    """Parses the data set of a training run; one in a bucket stays as it was when the run began.
 
-    With several processes all of them must call this; they get the version of the first.
+    With several processes all of them must call this; they get what the first has frozen.
 
     Raises:
       UserError: the folder is no address, or there is no data set in the bucket.
@@ -83,13 +81,13 @@ def training_data(text: str, flag: str, workdir: AnyPath) -> AnyPath:
     if not isinstance(folder, StorePath):
         return folder
     try:
-        mine = {"version": str(pinned_for_run(folder, workdir)) if is_first() else ""}
+        mine = {"folder": str(freeze(folder, workdir)) if is_first() else ""}
     except UserError as error:
         mine = {"error": str(error)}
     first = json.loads(from_all_processes(json.dumps(mine).encode())[0])
     if "error" in first:
         raise UserError(first["error"])
-    return parse_path(first["version"], flag)
+    return parse_path(first["folder"], flag)
 
 
 def stable_hash(*parts: object) -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import MANIFEST, iter_records, load_manifest, read_manifest
-from rmsweb_jax.storage import AnyPath, StorePath, parse_path
-from rmsweb_jax.storage.cache import fetch_folder
-from rmsweb_jax.storage.paths import VERSIONS
+from rmsweb_jax.records.bucket import address
+from rmsweb_jax.records.dataset import iter_records
+from rmsweb_jax.records.shards import MANIFEST, home, read_manifest
+from rmsweb_jax.storage import AnyPath, StorePath, fetch_folder, parse_path
 
 # Provenance keys that name source data sets.
 _SOURCES = ("trajectories", "pools")
@@ -69,21 +69,20 @@ def describe(folder: AnyPath) -> DataSet | None:
             if isinstance(value, str | int | float) and key not in _PLACES and value != ""
         },
         sources=tuple(source for source in sources if source is not None),
-        contamination=_contamination(folder),
+        contamination=_contamination(home(folder)),
     )
 
 
 def _name(folder: AnyPath) -> str:
-    """The name of a data set's folder, also of a version that was kept of a run that goes on."""
-    folder = folder.resolve() if isinstance(folder, Path) else folder
-    kept = folder.parent.name == VERSIONS
-    return f"{folder.parent.parent.name}@{folder.name}" if kept else folder.name
+    """The name of a data set's folder, also of one that a run has frozen."""
+    place = parse_path(address(folder), "provenance")
+    return place.resolve().name if isinstance(place, Path) else place.name
 
 
 def trained_tasks(folder: AnyPath) -> set[str] | None:
     """Collects the ids of a data set's tasks; None if it is missing or cannot be read."""
     try:
-        records = iter_records(folder, load_manifest(folder))
+        records = iter_records(folder, read_manifest(folder))
         return {getattr(record, "task_id", "") for record in records}
     except UserError:
         return None
@@ -139,7 +138,7 @@ class TrainingRun:
 
     @property
     def data(self) -> AnyPath:
-        """The data set of its training, in a bucket with its version."""
+        """The data set of its training, as the run has frozen it."""
         name = "corpus" if self.stage == SFT else "prompts"
         return parse_path(self.report.get("data", self.config[name]), f"config.{name}")
 

@@ -30,8 +30,7 @@ from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_spec
-from rmsweb_jax.storage import StorePath, parse_path
-from rmsweb_jax.storage.cache import fetch_folder
+from rmsweb_jax.storage import StorePath, fetch_folder, parse_path
 
 INDEX_FILE, SINGLE_FILE = "model.safetensors.index.json", "model.safetensors"
 MAX_FILE_BYTES = 5 * 10**9

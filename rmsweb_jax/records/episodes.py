@@ -14,11 +14,13 @@ from typing import Any
 import orjson
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import MANIFEST, Manifest, read_manifest, write_dataset
-from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.records.journal import read_record, whole_lines
+from rmsweb_jax.records.dataset import UNFINISHED, write_dataset
+from rmsweb_jax.records.files import make_folder, write_atomic
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.journal import iter_journal, read_record
 from rmsweb_jax.records.lean import decode_head
 from rmsweb_jax.records.schema import Reflection, Trajectory
+from rmsweb_jax.records.shards import MANIFEST, Manifest
 
 EPISODES, REFLECTIONS = "episodes.jsonl", "reflections.jsonl"
 # Beginnings of the lines that are no episodes.
@@ -28,14 +30,10 @@ _SHARD_RECORDS = 128
 
 
 def has_not_ended(folder: Path) -> bool:
-    """Returns whether a folder's episodes are in its journal alone, also after a kill in the final write.
-
-    Raises:
-      UserError: as `read_manifest`.
-    """
+    """Returns whether a folder's episodes are in its journal alone, also after a kill in the final write."""
     if not (folder / EPISODES).exists():
         return False
-    return not (folder / MANIFEST).exists() or not read_manifest(folder).finished
+    return not (folder / MANIFEST).exists() or (folder / UNFINISHED).exists()
 
 
 def find_episodes(path: Path) -> tuple[dict[str, tuple[str, int]], dict[tuple[str, int], Reflection]]:
@@ -45,35 +43,36 @@ def find_episodes(path: Path) -> tuple[dict[str, tuple[str, int]], dict[tuple[st
       Trajectory id -> its task's id and its place in the file; and (task id, attempt) -> reflection.
 
     Raises:
-      UserError: a line is damaged, or of another version.
+      UserError: a line is of another version.
     """
     episodes: dict[str, tuple[str, int]] = {}
     reflections: dict[tuple[str, int], Reflection] = {}
-    place = 0
     try:
-        for line in whole_lines(path):
-            record = line.record
-            assert record is not None
+        for place, record in iter_journal(path):
             if record.startswith(REFLECTION):
                 one = Reflection.model_validate(orjson.loads(record)["reflection"])
                 reflections[one.task_id, one.attempt] = one
             elif not record.startswith(SET_ASIDE):
                 head = decode_head(record)
                 episodes[head.trajectory_id] = head.task.task_id, place
-            place += len(line.data)
     except ValueError as error:
         raise UserError(f"{path}: written by another version ({error}); use another --workdir") from error
     return episodes, reflections
 
 
 def write_episodes(
-    journal: Path, folder: Path, provenance: dict[str, Any], tasks: Collection[str] | None = None
+    journal: Path,
+    folder: Path,
+    provenance: dict[str, Any],
+    tasks: Collection[str] | None = None,
+    images: ImageStore | None = None,
 ) -> Manifest:
     """Writes what a journal holds as a data set, sorted by id, and `reflections.jsonl` if there are any.
 
     Args:
       provenance: gets the number of reflections.
       tasks: ids of those that count; None: all.
+      images: screenshots that are not put into `folder`.
 
     Raises:
       UserError: as `find_episodes`; or there is no episode.
@@ -83,8 +82,8 @@ def write_episodes(
     places = [place for _, (task, place) in sorted(episodes.items()) if tasks is None or task in tasks]
     records = (Trajectory.model_validate_json(read_record(journal, place)) for place in places)
     if known:
+        make_folder(folder)
         lines = "".join(one.model_dump_json() + "\n" for one in known)
         write_atomic(folder / REFLECTIONS, lines.encode())
-    return write_dataset(
-        folder, records, "trajectories", {**provenance, "reflections": len(known)}, _SHARD_RECORDS
-    )
+    about = {**provenance, "reflections": len(known)}
+    return write_dataset(folder, records, "trajectories", about, _SHARD_RECORDS, images)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 # The part before `.tmp` is hexadecimal: random, or the process number of earlier versions.
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")
-# File systems without hard links, or with the source on another one.
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -57,21 +53,6 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Gives a file another name, by a hard link if possible, else by a copy; does nothing if it is there.
-
-    A link is durable only after `sync_folder`.
-    """
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.link(source, target)
-    except OSError as error:
-        if error.errno not in _NO_LINK:
-            raise
-        with replacing(target) as temporary:
-            shutil.copyfile(source, temporary)
 
 
 def make_folder(folder: Path) -> None:

@@ -1,61 +1,55 @@
-"""Screenshots, stored once by the SHA-256 of their bytes."""
+"""Screenshots of a data set, found by the SHA-256 of their bytes."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import hashlib
 import io
-import itertools
 import os
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
+import orjson
 from pydantic import BaseModel
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.files import link_or_copy, make_folder, sync_folder, write_atomic
-from rmsweb_jax.records.packs import PackReader, read_packs
+from rmsweb_jax.records.files import make_folder, sync_folder, write_atomic
 from rmsweb_jax.records.schema import ImagePart, Message
-from rmsweb_jax.storage import StorePath, parse_path
+from rmsweb_jax.records.shards import AGAIN, MANIFEST, parse_manifest, read_rows, shards_folder
+from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class ImageStore:
-    """The screenshots of a data set folder: files `folder/images/ab/abcdef….png`, or packs of its manifest.
+    """The screenshots of data set folders; threads and processes may share it.
 
-    Several processes may put images at the same time: equal bytes have the same file. In a bucket there are
-    packs only, and nothing can be put.
+    While a run goes on, they are files `FOLDER/images/ab/abcdef….png`, and equal bytes have the same file.
+    `write_dataset` moves them into shards.
+
+    Args:
+      folders: where screenshots are looked for, in this order; new ones are put into the first.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | StorePath):
-        self._folder = folder if isinstance(folder, StorePath) else parse_path(os.fspath(folder), "folder")
-        self._root = self._folder / "images" if isinstance(self._folder, Path) else None
+    def __init__(self, *folders: str | os.PathLike[str] | StorePath):
+        self._folders: list[AnyPath] = [
+            folder if isinstance(folder, StorePath) else parse_path(os.fspath(folder), "folder")
+            for folder in folders
+        ]
+        # Of each folder the manifest that has been read, and where its images are.
+        self._read: dict[AnyPath, bytes] = {}
+        self._rows: dict[str, tuple[Path, int]] = {}
 
     def path(self, sha256: str) -> Path:
-        """The file of an image that is in no pack, whether it exists or not."""
-        _check_name(sha256)
-        if self._root is None:
-            raise ValueError(f"{self._folder}: screenshots in a bucket are in packs")
-        return self._root / sha256[:2] / f"{sha256}.png"
+        """The file of an image that is in no shard, whether it exists or not."""
+        return _file(self._folders[0], sha256)
 
     def where(self, sha256: str) -> str:
         """Says for people where an image is."""
-        if self._root is not None and ((path := self.path(sha256)).exists() or self._packed is None):
-            return str(path)
-        place = self._packed.find(sha256) if self._packed else None
-        if place is None:
-            return f"{self._folder}: {sha256}"
-        return f"{self._folder / place.pack.file} (byte {place.start})"
-
-    @functools.cached_property
-    def _packed(self) -> PackReader | None:
-        packs = read_packs(self._folder)
-        return PackReader(self._folder, packs) if packs else None
+        for place in self._find(sha256):
+            return str(place) if isinstance(place, Path) else f"{place[0]} (row {place[1]})"
+        return f"{self._folders[0]}: {sha256}"
 
     def put(self, png: bytes) -> str:
         """Stores the bytes durably, unless they are stored already; returns their SHA-256."""
@@ -73,87 +67,71 @@ class ImageStore:
         """Reads the bytes of an image.
 
         Raises:
-          UserError: the file is missing or its bytes have changed.
+          UserError: it is missing or damaged.
         """
-        png = self._read(sha256)
-        if png is None:
-            raise UserError(f"{self.where(sha256)}: missing screenshot: make this data set again")
-        # Verified on every read: a damaged screenshot would otherwise be trained on.
-        if hashlib.sha256(png).hexdigest() != sha256:
-            raise UserError(
-                f"{self.where(sha256)}: damaged screenshot (its bytes have changed): make this data set again"
-            )
-        return png
+        for place in self._find(sha256):
+            if not isinstance(place, Path):
+                return read_rows(place[0], [place[1]])[0]
+            try:
+                png = place.read_bytes()
+            except FileNotFoundError:  # Moved into a shard.
+                continue
+            if hashlib.sha256(png).hexdigest() != sha256:
+                raise UserError(f"{place}: damaged screenshot (its bytes have changed): {AGAIN}")
+            return png
+        raise UserError(f"{self._folders[0]}: missing screenshot {sha256}: {AGAIN}")
 
     def open(self, sha256: str) -> BinaryIO:
-        """Opens an image, of which a part may be read, and whose bytes are not checked.
-
-        Raises:
-          UserError: it is missing.
-        """
-        _check_name(sha256)
-        if self._root is not None:
-            with contextlib.suppress(FileNotFoundError):
-                return open(self.path(sha256), "rb")
+        """Opens an image; raises as `get`."""
         return io.BytesIO(self.get(sha256))
 
-    def fetch_ahead(self, names: Iterable[str]) -> None:
-        """Begins to fetch images that will be needed from a bucket; on disk it does nothing."""
-        if self._root is None and self._packed is not None:
-            self._packed.fetch_ahead(names)
-
-    def _read(self, sha256: str) -> bytes | None:
-        _check_name(sha256)
-        if self._root is not None:
-            with contextlib.suppress(FileNotFoundError):
-                return self.path(sha256).read_bytes()
-        if self._packed is None or (place := self._packed.find(sha256)) is None:
-            return None
-        return self._packed.read(place)
-
     def __contains__(self, sha256: str) -> bool:
-        _check_name(sha256)
-        if self._root is not None and self.path(sha256).exists():
-            return True
-        return self._packed is not None and self._packed.find(sha256) is not None
+        return bool(_SHA256.fullmatch(sha256)) and next(self._find(sha256), None) is not None
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Returns which of these images are not here, each once; looks for their names alone."""
-        files = () if self._root is None else self._root.glob("[0-9a-f][0-9a-f]/*.png")
-        here, packed = {path.stem for path in files}, self._packed
-        return [
-            name
-            for name in dict.fromkeys(names)
-            if name not in here and (packed is None or packed.find(name) is None)
-        ]
+        """Returns which of these images are not here, each once."""
+        return [name for name in dict.fromkeys(names) if name not in self]
 
-    def link_from(self, other: ImageStore, sha256: str) -> None:
-        """Adds an image of another store, by a hard link if possible, else by a copy.
+    def _find(self, sha256: str) -> Iterator[Path | tuple[Path, int]]:
+        """Yields the places of an image: files, or rows of shards."""
+        if not _SHA256.fullmatch(sha256):
+            raise ValueError(f"not a SHA-256: {sha256!r}")
+        if sha256 in self._rows and self._rows[sha256][0].exists():
+            yield self._rows[sha256]
+        for folder in self._folders:
+            if isinstance(folder, Path) and (path := _file(folder, sha256)).exists():
+                yield path
+        if self._index() and sha256 in self._rows:
+            yield self._rows[sha256]
 
-        A link is durable only after `sync`, which `write_dataset` calls.
+    def _index(self) -> bool:
+        """Reads where the images of new manifests are; returns whether there are any."""
+        new = False
+        for folder in self._folders:
+            if isinstance(folder, StorePath) and folder in self._read:
+                continue
+            try:
+                text = (folder / MANIFEST).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            if text == self._read.get(folder):
+                continue
+            manifest = parse_manifest(text, folder / MANIFEST)
+            place = shards_folder(folder, manifest)
+            for path in [place / shard.images for shard in manifest.shards if shard.images]:
+                rows = orjson.loads(read_rows(path, [0])[0])
+                self._rows |= {name: (path, row) for name, row in rows.items()}
+            self._read[folder] = text
+            new = True
+        return new
 
-        Raises:
-          UserError: `other` lacks the image.
-        """
-        path = self.path(sha256)
-        if path.exists():
-            return
-        if other._root is None or not other.path(sha256).exists():
-            self.put(other.get(sha256))
-            return
-        make_folder(path.parent)
-        link_or_copy(other.path(sha256), path)
 
-    def sync(self) -> None:
-        """Makes all links durable at once, because a data set may have very many."""
-        if self._root is not None and self._root.is_dir():
-            for folder in (self._root, *self._root.iterdir()):
-                sync_folder(folder)
-
-
-def _check_name(sha256: str) -> None:
+def _file(folder: AnyPath, sha256: str) -> Path:
     if not _SHA256.fullmatch(sha256):
         raise ValueError(f"not a SHA-256: {sha256!r}")
+    if not isinstance(folder, Path):
+        raise ValueError(f"{folder}: screenshots in a bucket are in shards")
+    return folder / "images" / sha256[:2] / f"{sha256}.png"
 
 
 def image_names(messages: Iterable[Message]) -> list[str]:
@@ -165,22 +143,6 @@ def record_images(record: BaseModel) -> list[str]:
     """Returns the SHA-256 of all images of a record, also of its observations, in order and each once."""
     # A dictionary keeps the order, unlike a set.
     return list(dict.fromkeys(_images(record)))
-
-
-R = TypeVar("R", bound=BaseModel)
-_AHEAD = 16  # Records whose images are fetched while earlier ones are used.
-
-
-def read_ahead(records: Iterable[R], images: ImageStore) -> Iterator[R]:
-    """Yields the records, and begins to fetch the images of the next ones from a bucket."""
-    stream, ahead = iter(records), deque[R]()
-    while True:
-        for record in itertools.islice(stream, _AHEAD + 1 - len(ahead)):
-            images.fetch_ahead(record_images(record))
-            ahead.append(record)
-        if not ahead:
-            return
-        yield ahead.popleft()
 
 
 def is_image_field(model: type[BaseModel], field: str) -> bool:

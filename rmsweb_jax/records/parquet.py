@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from rmsweb_jax.records.dataset import Manifest, iter_records, load_manifest
+from rmsweb_jax.records.dataset import iter_records
 from rmsweb_jax.records.files import replacing
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import KINDS, Record
+from rmsweb_jax.records.shards import Manifest, read_manifest
 from rmsweb_jax.storage import AnyPath
 
 _SCALARS: dict[Any, pa.DataType] = {
@@ -48,7 +49,7 @@ def export_parquet(folder: AnyPath, output: Path, images: bool = False) -> int:
     Raises:
       UserError: as `read_dataset`, or a missing or damaged screenshot.
     """
-    manifest, store = load_manifest(folder), ImageStore(folder)
+    manifest, store = read_manifest(folder), ImageStore(folder)
     schema = arrow_schema(manifest, images)
     rows = (_row(record, schema, store if images else None) for record in iter_records(folder, manifest))
     with replacing(output) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:

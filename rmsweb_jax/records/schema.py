@@ -2,7 +2,7 @@
 
 Every record is an immutable pydantic model; its JSON (`model_dump_json`) is one ArrayRecord entry.
 Screenshots are not in the records: an `ImagePart` names a PNG by the SHA-256 of its bytes, and the
-PNG is stored once in the data set's `images/` folder (see `rmsweb_jax.records.images`).
+PNG is stored once in each of the data set's shards that name it (see `rmsweb_jax.records.shards`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 # Incremented when records of the version before can no longer be read: there is no reader for other versions.
 # A new field with a default leaves them readable.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 class Record(BaseModel):

@@ -9,49 +9,30 @@ saves checkpoints and metrics to the bucket, so that any machine can continue.
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-import os
-import secrets
 import shutil
-import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rmsweb_jax.errors import StoppedError, UserError
-from rmsweb_jax.records.dataset import MANIFEST
-from rmsweb_jax.records.episodes import EPISODES
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.bucket import FROZEN, REPORT, publish_dataset, side_files
+from rmsweb_jax.records.episodes import EPISODES, write_episodes
 from rmsweb_jax.records.files import is_temporary, make_folder, write_atomic
-from rmsweb_jax.records.publish import LEASE, REPORT, publish_dataset, side_files
-from rmsweb_jax.records.versions import keep_version
-from rmsweb_jax.storage import AnyPath, Lease, StorePath
-from rmsweb_jax.storage.cache import cache_folder
-from rmsweb_jax.storage.paths import VERSIONS
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.shards import MANIFEST
+from rmsweb_jax.storage import AnyPath, Owner, StorePath, folder_on_disk
 
 CONFIG, _NAME = "config.json", ".run"
 # They are of this machine, published as a data set, or saved to the bucket while the stage runs.
-_FOLDERS = ("images", "files", "live", "checkpoints", VERSIONS)
+_FOLDERS = ("images", "files", "live", "checkpoints", FROZEN)
 _FILES = (
     *(_NAME, ".lock", "progress.json", "elapsed.json", EPISODES, "calls.jsonl", "log.txt"),
     *(MANIFEST, REPORT),
 )
 _THREADS = 8
 # The buckets of the stages that run in this process, by the folder in which they work.
-_targets: dict[Path, tuple[StorePath, Lease]] = {}
-
-
-def folder_on_disk(workdir: AnyPath, process: int = 0) -> Path:
-    """Returns the folder in which a stage works: the workdir itself, or one on disk for a bucket's.
-
-    Args:
-      process: number of the process in a run of several, which may share the disk.
-    """
-    if isinstance(workdir, Path):
-        return workdir
-    name = hashlib.sha256(str(workdir).encode()).hexdigest()[:16]
-    return cache_folder() / "workdirs" / (f"{name}-{process}" if process else name)
+_targets: dict[Path, Owner] = {}
 
 
 @contextlib.contextmanager
@@ -63,7 +44,8 @@ def staged(workdir: AnyPath, process: int = 0, live: bool = False) -> Iterator[P
       live: the stage saves its state to the bucket while it runs, and goes on from that alone.
 
     Raises:
-      UserError: the bucket cannot be used, or another process writes to the workdir.
+      UserError: the bucket cannot be used.
+      TakenOverError: another process has begun to write to the workdir.
     """
     folder = folder_on_disk(workdir, process)
     if isinstance(workdir, Path):
@@ -71,24 +53,18 @@ def staged(workdir: AnyPath, process: int = 0, live: bool = False) -> Iterator[P
         return
     workdir.store.check()
     with contextlib.ExitStack() as stack:
-        lease = None
-        if process == 0:
-            on_lost = functools.partial(_end, workdir) if live else _stop
-            lease = stack.enter_context(
-                Lease(workdir.store, (workdir / LEASE).key, str(workdir), on_lost=on_lost)
-            )
-        _begin(workdir, folder, live)
+        owner = stack.enter_context(Owner(workdir)) if process == 0 else None
+        _begin(workdir, folder, live, owner.run if owner else "")
         # The settings last: the report is of the run that they belong to.
         for name in (REPORT, CONFIG):
-            if (data := _read(workdir / name)) is not None:
-                write_atomic(folder / name, data)
-        if lease is not None and not live:
-            _targets[folder] = workdir, lease
+            if (workdir / name).is_file():
+                (workdir / name).download(folder / name)
+        if owner and not live:
+            _targets[folder] = owner
             stack.callback(_targets.pop, folder)
         yield folder
-        if lease is not None:
-            lease.check()
-            publish_folder(folder, workdir, lease)
+        if owner:
+            publish_folder(folder, owner)
         shutil.rmtree(folder)
 
 
@@ -96,16 +72,21 @@ def publish_episodes(folder: Path) -> None:
     """Copies what a stopped run has played to the stage's bucket, if it has one; a failure is a line."""
     if folder in _targets and (folder / EPISODES).exists():
         try:
-            publish_dataset(keep_version(folder), *_targets[folder])
+            played = folder / FROZEN / "played"
+            write_episodes(folder / EPISODES, played, {}, images=ImageStore(folder))
+            _targets[folder].check()
+            publish_dataset(played, _targets[folder].folder)
         except (OSError, UserError) as error:
             print(f"not published: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
 
 
-def publish_folder(folder: Path, target: StorePath, lease: Lease) -> None:
+def publish_folder(folder: Path, owner: Owner) -> None:
     """Copies what a finished stage wrote: data sets as such, then all other files, then the report."""
+    owner.check()
+    target = owner.folder
     datasets = [path.parent for path in sorted(folder.glob(f"*/{MANIFEST}"))]
     for dataset in datasets:
-        publish_dataset(dataset, target / dataset.name, lease)
+        publish_dataset(dataset, target / dataset.name)
     own = (folder / MANIFEST).exists()
     with_records = side_files(folder) if own else []
     files = [path for path in _files(folder, datasets) if path not in with_records]
@@ -113,9 +94,9 @@ def publish_folder(folder: Path, target: StorePath, lease: Lease) -> None:
     last = [path for path in files if path.name == CONFIG]
     for part in ([path for path in files if path.name != CONFIG], last):
         _upload(part, folder, target)
-    lease.check()
+    owner.check()
     if own:
-        publish_dataset(folder, target, lease)
+        publish_dataset(folder, target)
     elif (folder / REPORT).exists():
         (target / REPORT).write_bytes((folder / REPORT).read_bytes())
 
@@ -139,35 +120,13 @@ def _files(folder: Path, datasets: list[Path]) -> Iterator[Path]:
         yield path
 
 
-def _begin(workdir: StorePath, folder: Path, live: bool) -> None:
+def _begin(workdir: StorePath, folder: Path, live: bool, run: str) -> None:
     """Empties the folder if what it holds is not of the unfinished run in the bucket.
 
     That run may have been finished by another machine, or deleted and begun again with another random name.
     """
-    name = _read(workdir / _NAME)
-    same = name is not None and (folder / _NAME).exists() and (folder / _NAME).read_bytes() == name
+    same = bool(run) and (folder / _NAME).exists() and (folder / _NAME).read_text() == run
     if live or not same or (workdir / REPORT).is_file():
         shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
-    if name is None:
-        name = secrets.token_hex(8).encode()
-        (workdir / _NAME).write_bytes(name)
-    write_atomic(folder / _NAME, name)
-
-
-def _read(path: StorePath) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def _stop() -> None:
-    # As if the machine were reclaimed: what runs saves its state on its disk, and nothing is published.
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _end(workdir: StorePath) -> None:
-    # At once: what it would save would mix with what the other process saves.
-    os.write(2, f"error: {workdir}: deleted, or another process has taken over this run\n".encode())
-    os._exit(StoppedError.exit_code)
+    write_atomic(folder / _NAME, run.encode())

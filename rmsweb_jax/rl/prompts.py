@@ -16,7 +16,6 @@ from rmsweb_jax.data.encoding import Encoder, LazyExample, as_sample, dataset_si
 from rmsweb_jax.data.sizes import SampleSize, spread
 from rmsweb_jax.data.sources import RecordSource, is_held_out
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.images import record_images
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample
 from rmsweb_jax.storage import AnyPath
 
@@ -65,7 +64,6 @@ class RlData:
     def prompt(self, number: int) -> Prompt:
         """Reads one record."""
         record = self.records[number]
-        self.encoder.images.fetch_ahead(record_images(record))
         sample = as_sample(record)
         category = record.category if isinstance(record, RlPrompt) else ""
         encode = functools.partial(self.encoder.example, sample)

@@ -32,7 +32,6 @@ from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.rl.batching import empty_batch, rl_packer
 from rmsweb_jax.rl.config import OnlineConfig, RlConfig
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups, dynamic_sampling, mini_batches
@@ -65,7 +64,7 @@ from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
 from rmsweb_jax.signals import StopRequest
-from rmsweb_jax.storage import AnyPath
+from rmsweb_jax.storage import AnyPath, folder_on_disk
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.identity import Identity, OwnFunction, identify
 from rmsweb_jax.training.memory import device_bytes, program_bytes

@@ -32,12 +32,11 @@ from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_b
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.staging import folder_on_disk
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
 from rmsweb_jax.signals import StopRequest
-from rmsweb_jax.storage import AnyPath
+from rmsweb_jax.storage import AnyPath, folder_on_disk
 from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
 from rmsweb_jax.training.config import ComputeConfig, LoRAConfig
 from rmsweb_jax.training.identity import identify

@@ -38,8 +38,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, L
 from orbax.checkpoint.path import atomicity, atomicity_types
 
 from rmsweb_jax.errors import UnreachableError, UserError
-from rmsweb_jax.records.staging import folder_on_disk
-from rmsweb_jax.storage import AnyPath, Entry, StorePath
+from rmsweb_jax.storage import AnyPath, Entry, StorePath, check_owner, folder_on_disk
 from rmsweb_jax.training.identity import Identity
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
@@ -133,6 +132,7 @@ class Checkpoints:
         """
         if step == self._latest:
             return
+        check_owner(self._folder.parent)
         self._latest = step
         if jax.default_backend() == "cpu":
             # On CPUs the writer would read the buffers that the next step donates.

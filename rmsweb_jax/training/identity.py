@@ -18,7 +18,8 @@ from typing import NamedTuple
 import jax
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import load_manifest, records_digest
+from rmsweb_jax.records.dataset import records_digest
+from rmsweb_jax.records.shards import read_manifest
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.distributed import differences
 from rmsweb_jax.training.mesh import from_all_processes
@@ -91,7 +92,7 @@ def identify(
     with ThreadPoolExecutor(_THREADS) as pool:
         files = dict(zip((path.name for path in paths), pool.map(_file_digest, paths), strict=True))
     digests = {"base model": files}
-    digests |= {part: {"records": records_digest(load_manifest(folder))} for part, folder in datasets.items()}
+    digests |= {part: {"records": records_digest(read_manifest(folder))} for part, folder in datasets.items()}
     # The whole file: constants and other functions of it count as well.
     digests |= {part: {one.name: _file_digest(one.file)} for part, one in own.items()}
     mine = {f"{part} ({name})": digest[:12] for part, one in digests.items() for name, digest in one.items()}

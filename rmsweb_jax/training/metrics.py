@@ -21,8 +21,7 @@ from typing import Any
 import jax
 
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.records.staging import folder_on_disk
-from rmsweb_jax.storage import AnyPath, StorePath
+from rmsweb_jax.storage import AnyPath, StorePath, folder_on_disk
 
 METRICS_FILE = "metrics.jsonl"
 REPLIES_FILE = "replies.jsonl"

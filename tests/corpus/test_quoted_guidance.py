@@ -25,7 +25,6 @@ from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Message, Observation, Reflection, SftSample, Tab, Task, TextPart
-from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.settings import from_config
 from tests.loopback import PageHandler, serving
 from tests.trajectories import trajectory
@@ -160,7 +159,7 @@ def play(way, browser, port, workdir, attempt=2):
     reflection = Reflection(task_id="shop/1", attempt=1, guidance=GUIDANCE)
     write_atomic(workdir / "reflections.jsonl", reflection.model_dump_json().encode() + b"\n")
     write_dataset(workdir, [run], "trajectories", {"reflections": 1})
-    finish_stage(workdir, b"{}")
+    write_atomic(workdir / "report.json", b"{}")
     return run, teacher
 
 
@@ -298,7 +297,7 @@ def test_guidance_that_is_missing_or_damaged_is_refused(tmp_path):
         Reflection(task_id="shop/1", attempt=1, guidance=GUIDANCE).model_dump_json() + "\n"
     )
     assert read_guidance([tmp_path, tmp_path]) == {"shop/1": [{1: GUIDANCE}, {1: GUIDANCE}]}
-    finish_stage(tmp_path, b"{}")
+    write_atomic(tmp_path / "report.json", b"{}")
     (tmp_path / "reflections.jsonl").write_text("{}\n")
     with pytest.raises(UserError, match="its bytes have changed"):
         read_guidance([tmp_path])

@@ -15,12 +15,14 @@ from collection.config import BuildSftSettings
 from configs.build_sft import get_config
 from experiments.build_sft import main
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import load_manifest, read_dataset, write_dataset
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.episodes import EPISODES
-from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import Reflection, SftSample
+from rmsweb_jax.records.shards import read_manifest
 from rmsweb_jax.settings import from_config
+from tests.records.sets import stable
 from tests.trajectories import CLICK, DONE, TYPE, numbered, trajectory
 
 ROOT = Path(__file__).parent.parent.parent
@@ -59,11 +61,9 @@ def build(workdir: Path, sources: str, variant="demo") -> dict:
 def content(folder: Path) -> dict[str, bytes]:
     """Contents of the folder without seconds and progress of the run."""
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    kept = {name: path.read_bytes() for name, path in files.items() if name != "progress.json"}
-    report, manifest = json.loads(kept["report.json"]), json.loads(kept["manifest.json"])
+    kept = {stable(name): path.read_bytes() for name, path in files.items() if name != "progress.json"}
+    report, manifest = json.loads(kept["report.json"]), json.loads(stable(kept["manifest.json"].decode()))
     del report["seconds"]
-    # They depend on the report.
-    del manifest["files"], manifest["digest"]
     changed = {"report.json": report, "manifest.json": manifest}
     return kept | {name: json.dumps(content).encode() for name, content in changed.items()}
 
@@ -75,8 +75,8 @@ def test_samples_screenshots_counts_and_drop_list(tmp_path):
     assert [sample.sample_id for sample in samples] == [
         f"miniwob/login-user/1#teacher-1/{n}" for n in (1, 2, 3)
     ]
-    (shot,) = (tmp_path / "sft_corpus/images").rglob("*.png")
-    assert shot.read_bytes() == png()
+    store = ImageStore(tmp_path / "sft_corpus")
+    assert {store.get(name) for name in record_images(samples[0])} == {png()}
     assert (report["trajectories"], report["kept"], report["dropped"]["not_successful"]) == (2, 1, 1)
     assert report["samples"] == {"action": 3, "extraction": 0}
     assert report["sites"] == {"login-user": 3}
@@ -99,7 +99,7 @@ def test_several_folders_become_one_set(tmp_path):
     first, second = collected(tmp_path / "a", good(1)), collected(tmp_path / "b", good(2), good(1))
     report = build(tmp_path / "sft_corpus", f"{first}, {second}")
     assert (report["kept"], report["dropped"]["duplicate"]) == (2, 1)
-    provenance = load_manifest(tmp_path / "sft_corpus").provenance
+    provenance = read_manifest(tmp_path / "sft_corpus").provenance
     assert provenance["trajectories"] == [first, second]
     assert provenance["manifests_sha256"] == [
         hashlib.sha256((Path(folder) / "manifest.json").read_bytes()).hexdigest()
@@ -130,14 +130,15 @@ from collection.config import BuildSftSettings
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.settings import from_config
 
-links = []
-link_from = ImageStore.link_from
-def link_or_die(self, other, sha256):
-    links.append(sha256)
-    if len(links) == {KILLED_AT}:
+read = []
+get = ImageStore.get
+def get_or_die(self, sha256):
+    read.append(sha256)
+    # Each is read to check it; then once a shard.
+    if len(read) == {KILLED_AT}:
         os.kill(os.getpid(), signal.SIGKILL)
-    link_from(self, other, sha256)
-ImageStore.link_from = link_or_die
+    return get(self, sha256)
+ImageStore.get = get_or_die
 config = get_config("demo")
 config.trajectories = sys.argv[1]
 stage.main(from_config(BuildSftSettings, config), Path(sys.argv[2]))
@@ -155,11 +156,11 @@ def test_a_killed_build_run_again_ends_with_the_unbroken_data_set(tmp_path):
     killed.mkdir()
     process = subprocess.run([sys.executable, "-c", KILL, source, str(killed)], cwd=ROOT)
     assert process.returncode == -signal.SIGKILL
-    shard = killed / "sft_samples-00000.array_record"
+    (shard, *_) = sorted(killed.glob("data-00000-*.array_record"))
     first = shard.stat()
     assert not (killed / "report.json").exists()
     with pytest.raises(UserError):
-        load_manifest(killed)
+        read_manifest(killed)
     build(killed, source)
     assert shard.stat().st_ino == first.st_ino, "the finished shard was written again"
     assert content(killed) == content(unbroken)
@@ -169,7 +170,7 @@ def test_a_build_killed_before_its_report_only_reports(tmp_path):
     source = collected(tmp_path / "collect", good(), good(2, success=False))
     workdir = tmp_path / "sft_corpus"
     before = build(workdir, source)
-    shard = workdir / "sft_samples-00000.array_record"
+    (shard,) = workdir.glob("data-*.array_record")
     inode = shard.stat().st_ino
     (workdir / "report.json").unlink()
     (workdir / "drops.jsonl").write_text("torn")
@@ -198,12 +199,10 @@ def test_a_collection_that_goes_on_is_read_as_it_was_when_the_run_began(tmp_path
         journal.append(b'{"reflection":%s}' % guidance.model_dump_json().encode())
     report = build(workdir, str(source))
     assert report["trajectories"] == 1
-    (kept,) = (source / "versions").iterdir()
-    provenance = load_manifest(workdir).provenance
-    assert provenance["trajectories"] == [str(kept)]
+    assert read_manifest(workdir).provenance["trajectories"] == [str(source)]
     assert f"{source}: not ended, 1 episodes so far\n" in capsys.readouterr().err
     with Journal(source / EPISODES) as journal:
         journal.append(good(2).model_dump_json().encode())
     (workdir / "report.json").unlink()
-    assert build(workdir, str(source))["trajectories"] == 1, "it goes on with the version of its beginning"
+    assert build(workdir, str(source))["trajectories"] == 1, "it goes on with what there was at its beginning"
     assert build(tmp_path / "later", str(source))["trajectories"] == 2

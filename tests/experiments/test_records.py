@@ -1,19 +1,24 @@
 """The command line on a small collected data set."""
 
 import json
+import struct
+import zlib
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pyarrow.parquet as pq
 import pytest
+from array_record.python.array_record_module import ArrayRecordWriter
 
 from experiments import records
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import SCHEMA_VERSION, SftSample, Trajectory
-from rmsweb_jax.workdir import lock_workdir
-from tests.records.sets import png, samples, trajectories
+from rmsweb_jax.records.journal import read_journal
+from rmsweb_jax.records.schema import SCHEMA_VERSION, Trajectory
+from rmsweb_jax.records.shards import read_manifest
+from rmsweb_jax.records.tools import check_dataset
+from tests.records.sets import name, png, samples, trajectories
 from tests.scripts import run_script
 
 RUNS = trajectories(5)
@@ -21,15 +26,13 @@ RUNS = trajectories(5)
 
 @pytest.fixture
 def run_folder(tmp_path):
-    """A run with two data sets and one that is not finished."""
+    """A run with three data sets."""
     images = ImageStore(tmp_path / "collect")
     for number in range(3):
         images.put(png(number))
     write_dataset(tmp_path / "collect", RUNS, "trajectories", {"actor": "teacher"}, shard_size=2)
     write_dataset(tmp_path / "old", RUNS, "trajectories", {}, shard_size=4)
-    path = tmp_path / "sft" / "manifest.json"
-    write_dataset(path.parent, samples(RUNS), "sft_samples", {"note": "long " * 30})
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"finished": False, "digest": ""}))
+    write_dataset(tmp_path / "sft", samples(RUNS), "sft_samples", {"note": "long " * 30})
     return tmp_path
 
 
@@ -44,24 +47,24 @@ def test_list(run_folder, capsys):
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "│" in line]
     cells = {Path(row[1].strip()).name: [cell.strip() for cell in row[2:-1]] for row in rows}
     assert cells["collect"][:3] == ["trajectories", "5", "3"]
-    assert cells["collect"][4:] == [str(SCHEMA_VERSION), "yes", "actor=teacher"]
-    assert cells["old"][4:6] == [str(SCHEMA_VERSION), "yes"]
-    assert cells["sft"][4:6] == [str(SCHEMA_VERSION), "no"] and cells["sft"][6].endswith("…")
+    assert cells["collect"][4:] == [str(SCHEMA_VERSION), "actor=teacher"]
+    assert cells["old"][4] == str(SCHEMA_VERSION)
+    assert cells["sft"][5].endswith("…")
     assert cells["broken"][0] == "?"
     with pytest.raises(UserError, match="no data set here or below"):
-        records.list_datasets(run_folder / "collect" / "images")
+        records.list_datasets(run_folder / "broken" / "below")
 
 
 def test_verify_reports_each_problem_and_fails(run_folder):
     sound = command("verify", f"--data={run_folder / 'collect'}")
     assert (sound.returncode, sound.stderr) == (0, "")
     assert "5 readable records, 3 images, 0 steps without a screenshot, 0 problems" in sound.stdout
-    for path in sorted((run_folder / "collect" / "images").glob("*/*"))[:2]:
-        path.unlink()
+    for path in sorted((run_folder / "collect").glob("images-*"))[:1]:
+        path.write_bytes(path.read_bytes()[:100])
     broken = command("verify", f"--data={run_folder / 'collect'}")
     assert broken.returncode == 1
-    assert broken.stdout.count("missing screenshot") == 2 and broken.stdout.count("\n") == 3
-    assert broken.stderr == f"error: {run_folder / 'collect'}: 2 problems, see above\n"
+    assert broken.stdout.count("make this data set again") == 1 and broken.stdout.count("\n") == 2
+    assert broken.stderr == f"error: {run_folder / 'collect'}: 1 problems, see above\n"
 
 
 def test_wrong_commands_are_one_line_each(run_folder):
@@ -76,11 +79,13 @@ def test_wrong_commands_are_one_line_each(run_folder):
 
 
 def test_sample_prints_json(run_folder, capsys):
-    records.sample(run_folder / "collect", 2, 1)
+    records.sample(run_folder / "collect", 2, 1, str(run_folder / "shown"))
     first, second = capsys.readouterr().out.split("record ")[1:]
     for text in (first, second):
         place, record = text.split("\n", 1)
-        assert json.loads(record)["trajectory_id"] == RUNS[int(place)].trajectory_id
+        shown = json.loads(record)
+        assert shown["trajectory_id"] == RUNS[int(place)].trajectory_id
+        assert Path(shown["steps"][0]["observation"]["screenshot"]).read_bytes() == png(int(place) // 2)
 
 
 def test_export(run_folder, capsys):
@@ -95,31 +100,55 @@ def test_export(run_folder, capsys):
         ("collect", "", "jsonl", False, "--output: give the file"),
         ("collect", "nowhere/out", "jsonl", False, "is no folder: make it first"),
         ("collect", "out", "jsonl", True, "use --format=parquet"),
-        ("sft", "out", "parquet", False, "no finished data set here, 5 records are written so far"),
     ):
         with pytest.raises(UserError, match=words):
             records.export(run_folder / data, where and str(run_folder / where), format_, images)
     assert not (run_folder / "out").exists()
 
 
-def test_repair_reports_and_acts_only_with_its_flag(run_folder, capsys):
-    stray = run_folder / "collect" / "trajectories-00009.array_record"
-    stray.write_bytes(b"x")
-    records.repair(run_folder, apply=False)
-    out = capsys.readouterr().out
-    assert f"{stray}: shard that the manifest does not name" in out and "add --apply" in out
-    assert stray.exists()
-    records.repair(run_folder, apply=True)
-    assert "1 repaired" in capsys.readouterr().out and not stray.exists()
-    records.repair(run_folder, apply=True)
-    assert "nothing to repair" in capsys.readouterr().out
-    write_dataset(run_folder / "sft", samples(RUNS), "sft_samples", {"note": "long " * 30})
-    assert list(read_dataset(run_folder / "sft", SftSample)) == samples(RUNS)
+def version_4(folder, packed):
+    """What the version before wrote: screenshots as files, or as a bucket had them, and its journal."""
+    folder.mkdir()
+    rows, packs = [], None
+    writer = ArrayRecordWriter(str(folder / "trajectories-00000.array_record"), "group_size:1")
+    for run in RUNS:
+        writer.write(run.model_dump_json().encode())
+    writer.close()
+    if packed:
+        (folder / "images").mkdir()
+        (folder / "images/a.pack").write_bytes(b"".join(map(png, range(3))))
+        start = 0
+        for number in range(3):
+            rows.append(struct.pack(">32sIQI", bytes.fromhex(name(png(number))), 0, start, len(png(number))))
+            start += len(png(number))
+        (folder / "images/b.index").write_bytes(b"".join(sorted(rows)))
+        packs = {"index": {"file": "images/b.index"}, "packs": [{"file": "images/a.pack"}], "images": 3}
+    for number in range(0 if packed else 3):
+        path = folder / "images" / name(png(number))[:2] / f"{name(png(number))}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(number))
+    line = RUNS[0].model_dump_json().encode()
+    (folder / "episodes.jsonl").write_bytes(b"%d %08x %s\n12 to" % (len(line), zlib.crc32(line), line))
+    (folder / "reflections.jsonl").write_text("{}\n")
+    (folder / "report.json").write_text("{}")
+    shard = {"file": "trajectories-00000.array_record", "records": 5}
+    manifest = {"schema_version": 4, "kind": "trajectories", "finished": True, "records": 5}
+    manifest |= {"shards": [shard], "images": packs, "provenance": {"actor": "teacher"}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_repair_refuses_while_a_run_is_active(run_folder):
-    with lock_workdir(run_folder / "collect"):
-        for data in (run_folder, run_folder / "collect" / "journal"):
-            data.mkdir(exist_ok=True)
-            with pytest.raises(UserError, match="in use by another run"):
-                records.repair(data, apply=True)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_data_set_of_the_version_before_is_upgraded(tmp_path, packed):
+    old, new = tmp_path / "old", tmp_path / "new"
+    version_4(old, packed)
+    with pytest.raises(UserError, match=r"4 is older than 5: .* upgrade --data=.*old --output="):
+        read_dataset(old)
+    result = command("upgrade", f"--data={old}", f"--output={new}")
+    assert (result.stdout, result.stderr) == (f"{new}: 5 records\n", "")
+    assert list(read_dataset(new)) == RUNS and check_dataset(new).problems == []
+    assert check_dataset(new).images == 3 and read_manifest(new).provenance == {"actor": "teacher"}
+    assert read_journal(new / "episodes.jsonl") == [RUNS[0].model_dump_json().encode()]
+    assert (new / "reflections.jsonl").exists() and (new / "report.json").exists()
+    for data, words in ((old, "not empty"), (new, "no finished data set of version 4")):
+        with pytest.raises(UserError, match=words):
+            records.upgrade_old(data, str(new if data == old else tmp_path / "third"))

@@ -26,7 +26,7 @@ import psutil
 from collection.fleet.rounds import Reflected
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.episodes import EPISODES, REFLECTION
-from rmsweb_jax.records.journal import scan_journal
+from rmsweb_jax.records.journal import iter_journal
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.tools import check_dataset
 from tests.fleet.processes import kind_of
@@ -122,16 +122,14 @@ def _episodes(workdir: Path) -> tuple[dict[str, str], int]:
     """Returns the whole records of a journal, episodes and reflections, by name; and how many repeat one."""
     records, doubled = {}, 0
     path = workdir / EPISODES
-    for line in scan_journal(path) if path.exists() else ():
-        if line.record is None:
-            continue
-        if line.record.startswith(REFLECTION):
-            one = Reflected.model_validate_json(line.record).reflection
+    for _, record in iter_journal(path) if path.exists() else ():
+        if record.startswith(REFLECTION):
+            one = Reflected.model_validate_json(record).reflection
             name = f"reflection {one.task_id} {one.attempt}"
         else:
-            name = Trajectory.model_validate_json(line.record).trajectory_id
+            name = Trajectory.model_validate_json(record).trajectory_id
         doubled += name in records
-        records[name] = line.record.decode()
+        records[name] = record.decode()
     return records, doubled
 
 

@@ -21,11 +21,11 @@ from collection.fleet.rounds import Job
 from collection.fleet.run import Fleet, Run
 from configs.collect import get_config
 from rmsweb_jax.errors import StoppedError
+from rmsweb_jax.records.bucket import freeze
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.tools import check_dataset
-from rmsweb_jax.records.versions import keep_version
 from rmsweb_jax.settings import from_config
 from tests.fleet.differences import first_difference
 from tests.fleet.processes import kind_of
@@ -237,7 +237,7 @@ def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, pare
     process.communicate()
     assert_gone(family)
     # What there is can be used meanwhile.
-    (first,) = read_dataset(keep_version(workdir), Trajectory)
+    (first,) = read_dataset(freeze(workdir, tmp_path / "first"), Trajectory)
     process, family = parent(workdir, 1, workers=1, drain_seconds=60.0)
     before = episodes(workdir)
     process.terminate()
@@ -245,12 +245,12 @@ def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, pare
     assert process.returncode == 75 and "run the same command again" in output.splitlines()[-1], output
     assert_gone(family)
     assert episodes(workdir) == before >= 2
-    kept = keep_version(workdir)
+    kept = freeze(workdir, tmp_path / "reader")
     assert first in read_dataset(kept, Trajectory) and check_dataset(kept).problems == []
     assert len(list(read_dataset(kept, Trajectory))) == before
     finished = fleet.run_tasks(jobs(), workdir, setup(workers=1), None, "collect")
     assert_equal(finished, played[1])
-    assert keep_version(workdir) == workdir
+    assert freeze(workdir, tmp_path / "last") == workdir
 
 
 def episodes(workdir):

@@ -42,7 +42,7 @@ def samples(runs: list[Trajectory], folder: Path):
     store = ImageStore(folder.parent / "out")
     counts = FilterCounts(drops.append)
     kept = quality_filter(runs, QualityConfig(), counts)
-    return list(make_samples(kept, {}, [store], ImageStore(folder.parent / "sft"), counts)), drops
+    return list(make_samples(kept, {}, [store], counts)), drops
 
 
 def actions(step):

@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from array_record.python.array_record_module import ArrayRecordWriter
-
 import collection
 from configs.mine import get_config
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.shards import write_rows
+from tests.records.sets import stable
 from tests.trajectories import PNG
 
 # Other from run to run: the lock, the speed, the settings as given.
@@ -33,16 +33,11 @@ def put_entries(folder: Path, entries: Sequence[bytes], version: int, kind: str 
     """A data set of one shard with any bytes as records, as a writer of that schema version left it."""
     folder.mkdir(exist_ok=True)
     ImageStore(folder).put(PNG)
-    path = folder / f"{kind}-00000.array_record"
-    writer = ArrayRecordWriter(str(path), "group_size:1")
-    for entry in entries:
-        writer.write(entry)
-    writer.close()
-    data = path.read_bytes()
-    shard = {"file": path.name, "records": len(entries), "bytes": len(data), "content": ""}
-    shard["sha256"] = hashlib.sha256(data).hexdigest()
-    manifest = {"schema_version": version, "kind": kind, "finished": True, "records": len(entries)}
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"shards": [shard], "provenance": {}}))
+    path = folder / "data-00000.array_record"
+    write_rows(path, entries)
+    shard = {"data": path.name, "images": "", "records": len(entries), "bytes": path.stat().st_size}
+    manifest = {"schema_version": version, "kind": kind, "shards": [shard | {"content": ""}]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
 
 
@@ -61,12 +56,12 @@ def outcome(workdir: Path) -> dict[str, bytes]:
         name = str(path.relative_to(workdir))
         # The script also counts tokens; `mine` does not.
         if path.is_file() and name not in OWN and not path.name.startswith("sizes-"):
-            found[name] = _READ.get(path.name, Path.read_bytes)(path)
+            found[stable(name)] = _READ.get(path.name, Path.read_bytes)(path)
     return found
 
 
 def _manifest(path: Path) -> bytes:
-    manifest = json.loads(path.read_text()) | {"digest": "", "files": []}
+    manifest = json.loads(stable(path.read_text()))
     # The settings are there as well as the folders.
     for fields in (manifest["provenance"], manifest["provenance"]["settings"]):
         for name in ("pools", "workers"):

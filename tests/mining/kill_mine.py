@@ -21,7 +21,7 @@ from typing import Any
 
 from collection.mining import mine, pool
 from rmsweb_jax import progress
-from rmsweb_jax.records import dataset
+from rmsweb_jax.records import shards
 from tests.mining.disk_pools import mine_pools_at, outcome
 from tests.records.crash import Disk, Point
 from tests.records.kills import Tell, die, in_child
@@ -33,13 +33,13 @@ def run(tell: Tell, workdir: Path, folder: Path, point: Point | None, readings: 
     progress._INTERVAL_S = 1e9
     workdir.mkdir(exist_ok=True)
     seen = Counter()
-    read = dataset.read_entries
+    read = shards.read_rows
 
     def reading(*arguments: Any) -> list[bytes]:
         seen["read"] += 1
         return die() if seen["read"] == readings else read(*arguments)
 
-    dataset.read_entries = pool.read_entries = reading
+    shards.read_rows = pool.read_rows = reading
     disk = Disk(workdir, point, die)
     with disk.watched():
         mine_pools_at(workdir, folder)

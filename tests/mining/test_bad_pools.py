@@ -9,7 +9,7 @@ import pytest
 from collection.mining.mine import DECISIONS, explain_task
 from collection.mining.taxonomy import PAPER_SHARES
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import read_dataset
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import AuditPair, RlPrompt, Step, Trajectory
 from tests.mining.disk_pools import mine_pools_at, put_pool
@@ -239,11 +239,10 @@ def test_more_runs_after_a_pool_without_prompts(tmp_path):
 
 
 def test_a_screenshot_that_is_not_there_is_one_line(tmp_path):
-    pool = put_pool(tmp_path / "pool", GOOD)
-    path = ImageStore(pool).path(SHOT)
-    path.unlink()
-    with pytest.raises(UserError, match="missing screenshot: make this data set again") as error:
+    pool = tmp_path / "pool"
+    write_dataset(pool, GOOD, "trajectories")
+    with pytest.raises(UserError, match=f"missing screenshot {SHOT}: make this data set again") as error:
         mine_pools_at(tmp_path / "mine", pool)
-    assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
+    assert str(error.value).startswith(str(pool)) and "\n" not in str(error.value)
     left = {path.name for path in (tmp_path / "mine").rglob("*.json")}
     assert left <= {"progress.json", "config.json"}

@@ -11,11 +11,11 @@ from typing import Any, Literal, NoReturn
 
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from rmsweb_jax.records import dataset
+from rmsweb_jax.records import shards
 
 Part = Literal["before", "middle", "after"]
 PHASES = ("journal", "image", "shard", "manifest")
-_SYSTEM = ("write", "fsync", "replace", "ftruncate", "unlink", "mkdir", "link")
+_SYSTEM = ("write", "fsync", "replace", "ftruncate", "unlink", "mkdir", "rmdir")
 
 
 class Stopped(BaseException):
@@ -73,13 +73,13 @@ class Disk:
         system = {name: getattr(os, name) for name in _SYSTEM}
         for name, function in system.items():
             setattr(os, name, self._wrap(name, function))
-        dataset.ArrayRecordWriter = self._writer
+        shards.ArrayRecordWriter = self._writer
         try:
             yield self
         finally:
             for name, function in system.items():
                 setattr(os, name, function)
-            dataset.ArrayRecordWriter = ArrayRecordWriter
+            shards.ArrayRecordWriter = ArrayRecordWriter
 
     def run(self, name: str, path: str, do: Callable[[], Any], half: Callable[[], Any] | None = None) -> Any:
         """Runs one operation, or the part of it before the stop; `half` where it can be parted."""
@@ -108,7 +108,7 @@ class Disk:
 
     def _wrap(self, name: str, function: Callable) -> Callable:
         def wrapped(*args: Any, **options: Any) -> Any:
-            path = _path(args[1] if name in ("replace", "link") else args[0])
+            path = _path(args[1] if name == "replace" else args[0])
             if not path.startswith(self._root):
                 return function(*args, **options)
 
@@ -156,8 +156,8 @@ def _phase(path: str, before: str) -> str:
     """A folder's fsync belongs to what was done in it before."""
     if "/journal" in path or "/episodes.jsonl" in path:
         return "journal"
-    if "/images" in path:
+    if "/images/" in path:
         return "image"
     if ".array_record" in path:
         return "shard"
-    return "manifest" if "manifest.json" in path else before
+    return "manifest" if "manifest.json" in path or ".unfinished.json" in path else before

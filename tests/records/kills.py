@@ -26,14 +26,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rmsweb_jax.records.dataset import iter_records, load_manifest, read_dataset, write_dataset
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.episodes import EPISODES, find_episodes, write_episodes
-from rmsweb_jax.records.images import ImageStore, image_names
+from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import Trajectory
-from rmsweb_jax.records.tools import check_dataset, find_repairs
+from rmsweb_jax.records.tools import check_dataset
 from tests.records.crash import PHASES, Disk, Part, Point
-from tests.records.sets import png, samples, trajectories
+from tests.records.sets import png, samples, stable, trajectories
 
 SHARD_RECORDS = 5
 SETS = ("collect", "corpus")
@@ -48,15 +48,8 @@ def work(root: Path, tasks: int) -> None:
     collect, corpus = root / "collect", root / "corpus"
     _collect(collect, tasks)
     write_episodes(collect / EPISODES, collect, {"tasks": tasks})
-    source, target = ImageStore(collect), ImageStore(corpus)
-
-    def stream() -> Any:
-        for sample in samples(list(read_dataset(collect, Trajectory))):
-            for name in image_names(sample.messages):
-                target.link_from(source, name)
-            yield sample
-
-    write_dataset(corpus, stream(), "sft_samples", {"trajectories": "collect"}, SHARD_RECORDS)
+    made = samples(list(read_dataset(collect, Trajectory)))
+    write_dataset(corpus, made, "sft_samples", {"trajectories": "collect"}, SHARD_RECORDS, images=collect)
 
 
 def _collect(folder: Path, tasks: int) -> None:
@@ -77,7 +70,7 @@ class Found:
     Attributes:
       records: each record of each data set, in order, by set.
       images: bytes by set and name.
-      files: of the data sets, journals left out, after the repair.
+      files: of the data sets, journals left out.
       problems: what cannot be read.
     """
 
@@ -91,19 +84,16 @@ Tell = Callable[[Any], None]
 
 
 def look(tell: Tell, root: Path) -> None:
-    """Repairs the data after the kills, reads all of it and reports `Found`."""
-    for repair in find_repairs(root):
-        if repair.apply:
-            repair.apply()
+    """Reads all data after the kills and reports `Found`."""
     records, images, problems = {}, {}, []
     for name in SETS:
         folder = root / name
         problems += check_dataset(folder).problems
-        records[name] = [
-            record.model_dump_json().encode() for record in iter_records(folder, load_manifest(folder))
-        ]
-        images[name] = {path.stem: path.read_bytes() for path in sorted(folder.glob("images/*/*"))}
-    files = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
+        records[name], images[name] = [], {}
+        for record in read_dataset(folder):
+            records[name].append(record.model_dump_json().encode())
+            images[name] |= {one: ImageStore(folder).get(one) for one in record_images(record)}
+    files = [stable(str(path.relative_to(root))) for path in sorted(root.rglob("*")) if path.is_file()]
     tell(Found(records, images, [path for path in files if EPISODES not in path], problems))
 
 

@@ -37,8 +37,10 @@ class PowerCut(Disk):
                 self._file(str(path)).data = path.read_bytes()
 
     def run(self, name: str, path: str, do: Callable[[], Any], half: Callable[[], Any] | None = None) -> Any:
-        gone = os.stat(path).st_ino if name in ("unlink", "replace") and os.path.exists(path) else None
-        last = gone is not None and os.stat(path).st_nlink == 1
+        gone = (
+            os.stat(path).st_ino if name in ("unlink", "rmdir", "replace") and os.path.exists(path) else None
+        )
+        last = gone is not None and (name == "rmdir" or os.stat(path).st_nlink == 1)
         result = super().run(name, path, do, half)
         if gone is not None and last:
             del self._files[gone]  # Its number may be given to another file.

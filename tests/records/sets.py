@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import random
+import re
 from collections.abc import Iterator, Sequence
 
 from PIL import Image
@@ -36,6 +37,11 @@ def flipped(data: bytes, seed: int, places: int = 3) -> Iterator[bytes]:
     draw = random.Random(seed)
     for place in (0, len(data) - 1, *(draw.randrange(len(data)) for _ in range(places))):
         yield data[:place] + bytes([data[place] ^ draw.randrange(1, 256)]) + data[place + 1 :]
+
+
+def stable(text: str) -> str:
+    """A text without what is random in the names of shards."""
+    return re.sub(r"-[0-9a-f]{8}(?=\.array_record)", "", text)
 
 
 def name(image: bytes) -> str:

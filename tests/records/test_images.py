@@ -19,22 +19,11 @@ def test_images_are_stored_once_by_hash(tmp_path):
     assert [item.name for item in path.parent.iterdir()] == [path.name]
 
 
-def test_links_share_the_file(tmp_path):
-    source, target = ImageStore(tmp_path / "a"), ImageStore(tmp_path / "b")
-    sha = source.put(b"png")
-    target.link_from(source, sha)
-    target.link_from(source, sha)
-    assert target.get(sha) == b"png"
-    assert target.path(sha).stat().st_ino == source.path(sha).stat().st_ino
-
-
 def test_missing_and_damaged_images_are_reported(tmp_path):
     store = ImageStore(tmp_path / "a")
     absent = hashlib.sha256(b"x").hexdigest()
-    with pytest.raises(UserError, match=r"missing screenshot: make"):
+    with pytest.raises(UserError, match=f"missing screenshot {absent}"):
         store.get(absent)
-    with pytest.raises(UserError, match="missing screenshot"):
-        ImageStore(tmp_path / "b").link_from(store, absent)
     sha = store.put(b"png")
     store.path(sha).write_bytes(b"pnG")
     with pytest.raises(UserError, match="damaged"):
@@ -44,6 +33,7 @@ def test_missing_and_damaged_images_are_reported(tmp_path):
 def test_names_cannot_leave_the_folder(tmp_path):
     with pytest.raises(ValueError, match="SHA-256"):
         ImageStore(tmp_path).get("../../etc/passwd")
+    assert "../../etc/passwd" not in ImageStore(tmp_path)
 
 
 def test_image_names():

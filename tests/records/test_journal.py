@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.journal import Journal, read_journal
 
 RECORDS = [b'{"a":1}', b"", '{"text":"é\u2028"}'.encode(), b"\r" + b"x" * 5000]
@@ -42,18 +41,6 @@ def test_a_torn_end_loses_only_the_last_record(tmp_path_factory, cut):
     assert read_journal(path) == [*left, b"after"]
 
 
-def test_damage_inside_is_an_error(tmp_path):
-    path = tmp_path / "j.jsonl"
-    write(path, RECORDS)
-    data = bytearray(path.read_bytes())
-    data[data.index(b"1}")] = ord("2")
-    path.write_bytes(data)
-    with pytest.raises(UserError, match="line 1 is damaged"):
-        read_journal(path)
-    with pytest.raises(UserError, match="line 1 is damaged"):
-        Journal(path)
-
-
 def test_a_record_is_one_line(tmp_path):
     with Journal(tmp_path / "j") as journal, pytest.raises(ValueError, match="one line"):
         journal.append(b"a\nb")
@@ -65,7 +52,7 @@ def test_appended_records_survive_a_kill(tmp_path):
         "import sys\nfrom pathlib import Path\nfrom rmsweb_jax.records.journal import Journal\n"
         "journal = Journal(Path(sys.argv[1]))\njournal.append(b'one')\njournal.append(b'two')\n"
         # A third record reaches the file in part only, and the process says so before it is killed.
-        "journal._file.write(b'5 00000000 thr')\njournal._file.flush()\n"
+        "journal._file.write(b'{thr')\njournal._file.flush()\n"
         "print('written', flush=True)\nsys.stdin.read()\n"
     )
     root = Path(__file__).parents[2]
@@ -92,7 +79,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with Journal(path) as journal:
     journal.append(b"one")
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (25, unlimited[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6, unlimited[1]))
     for _ in range(2):
         try:
             journal.append(b"two")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rmsweb_jax.processes import ChildProcess
-from rmsweb_jax.storage.objects import bucket_of_process
+from rmsweb_jax.storage import bucket_of_process
 from tests.loopback import free_port
 from tests.storage.faulty_proxy import FaultyProxy
 

@@ -6,8 +6,7 @@ import urllib.request
 
 import pytest
 
-from rmsweb_jax.storage import objects
-from rmsweb_jax.storage.objects import ObjectStore
+from rmsweb_jax.storage import ObjectStore, objects
 from tests.storage.faulty_proxy import Faults, FaultyProxy
 from tests.storage.servers import gcs_command, has_client, s3_command, serve, variables
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from rmsweb_jax import storage
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.storage import StorePath, local_path, objects, parse_path
+from rmsweb_jax.storage import StorePath, local_path, parse_path
 
 
 @pytest.fixture
 def installed(monkeypatch):
-    monkeypatch.setattr(objects, "require_package", lambda scheme: None)
-    monkeypatch.setattr("rmsweb_jax.storage.paths.require_package", lambda scheme: None)
+    monkeypatch.setattr(storage, "require_package", lambda scheme: None)
 
 
 @pytest.mark.parametrize("text", ["runs/demo", "/data/a", "./gs:/b", "a b", "tiny_base", "org/model"])

@@ -1,28 +1,30 @@
 """Stages whose workdir is in a bucket, and scripts that refuse one."""
 
+import jax.numpy as jnp
 import pytest
 from ml_collections import ConfigDict
 
 from collection.config import BuildSftSettings
 from configs.build_sft import get_config
 from experiments import build_sft
-from rmsweb_jax.errors import UserError
+from rmsweb_jax.errors import TakenOverError, UserError
+from rmsweb_jax.records.bucket import publish_dataset
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.episodes import EPISODES, write_episodes
 from rmsweb_jax.records.journal import Journal
-from rmsweb_jax.records.publish import publish_dataset
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.staging import publish_episodes, staged
 from rmsweb_jax.records.tools import check_dataset
-from rmsweb_jax.records.versions import pinned
 from rmsweb_jax.settings import from_config
+from rmsweb_jax.storage import Owner
+from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.workdir import open_workdir
 from tests.records.sets import trajectory
 from tests.scripts import run_script
 
 # Without screenshots, which tests/storage/test_published.py has.
 RUNS = [trajectory(number, None) for number in range(3)]
-BEGUN = {".lease", ".run"}
+BEGUN = {".owner"}
 
 
 @pytest.fixture(autouse=True)
@@ -60,13 +62,8 @@ def test_a_stage_appears_in_the_bucket_when_it_has_finished(bucket):
         assert names(bucket) == BEGUN
     assert list(read_dataset(bucket, Trajectory)) == RUNS
     assert list(read_dataset(bucket / "audit", Trajectory)) == RUNS[:1]
-    version, audit = (folder.version for folder in (pinned(bucket), pinned(bucket / "audit")))
-    kept = {"manifest.json", "notes.jsonl", "report.json", "config.json"}
-    own = {"manifest.json", "report.json", "config.json", "refresh.diff", "release/model.bin"}
-    assert {name for name in names(bucket) if "images/" not in name} == own | BEGUN | {
-        *(f"versions/{version}/{name}" for name in kept),
-        *("audit/manifest.json", f"audit/versions/{audit}/manifest.json"),
-    }
+    own = {"manifest.json", "report.json", "config.json", "notes.jsonl", "refresh.diff", "release/model.bin"}
+    assert names(bucket) == own | BEGUN | {"audit/manifest.json"}
     assert (bucket / "release/model.bin").read_bytes() == b"weights"
 
 
@@ -129,12 +126,33 @@ def test_a_finished_run_that_was_deleted_begins_anew(bucket, cache):
     assert not list((cache / "workdirs").iterdir())
 
 
-def test_two_processes_do_not_share_a_workdir(bucket, monkeypatch):
-    monkeypatch.setattr("rmsweb_jax.storage.lease.LEASE_SECONDS", 4.0)
-    with staged(bucket) as folder:
-        collected(folder)
-        with pytest.raises(UserError, match=r"in use by .* process \d+"), staged(bucket):
-            pass
+def test_the_process_that_has_started_last_owns_the_workdir(bucket, tmp_path, monkeypatch):
+    """The first one, on a machine that was given up, publishes nothing more."""
+    monkeypatch.setenv("RMSWEB_CACHE", str(tmp_path / "first"))
+    first = staged(bucket)
+    folder = first.__enter__()
+    collected(folder, RUNS[:1])
+    monkeypatch.setenv("RMSWEB_CACHE", str(tmp_path / "second"))
+    with staged(bucket) as own:
+        collected(own, RUNS)
+    with pytest.raises(TakenOverError, match="another process has taken over this run") as caught:
+        first.__exit__(None, None, None)
+    assert caught.value.exit_code == 75
+    assert list(read_dataset(bucket, Trajectory)) == RUNS and check_dataset(bucket).problems == []
+
+
+def test_a_checkpoint_of_a_run_that_was_taken_over_is_not_saved(bucket):
+    with (
+        pytest.raises(TakenOverError),
+        staged(bucket, live=True),
+        Checkpoints(bucket / "checkpoints") as checkpoints,
+    ):
+        checkpoints.save(1, {"w": jnp.zeros(3)}, {})
+        checkpoints.wait()
+        Owner(bucket)  # Of another machine.
+        checkpoints.save(2, {"w": jnp.zeros(3)}, {})
+    with Checkpoints(bucket / "checkpoints") as checkpoints:
+        assert checkpoints.latest_step() == 1
 
 
 def test_the_library_builds_a_corpus_from_a_bucket(bucket, tmp_path):

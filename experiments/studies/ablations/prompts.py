@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,9 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.dataset import write_dataset
-from rmsweb_jax.records.images import ImageStore, record_images
+from rmsweb_jax.records.files import write_atomic
+from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt, SftSample
-from rmsweb_jax.records.sealing import finish_stage
 from rmsweb_jax.rl.functions import find_gate, find_reward
 from rmsweb_jax.rl.metrics import evaluate
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
@@ -100,7 +100,7 @@ def main(settings: PromptSettings, workdir: Path) -> None:
         "drawn_mined": sum(prompt.prompt_id in pools[0] for prompt in train),
         "held_out": dict(collections.Counter(record.fates)),
     }
-    finish_stage(workdir, json.dumps(report, indent=1).encode())
+    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
     print(f"drew {len(train)} prompts, {report['drawn_mined']} of them mined; {len(held_out)} are held out")
 
 
@@ -182,15 +182,9 @@ def _as_prompt(record: RlPrompt | SftSample) -> RlPrompt:
 
 
 def _write(folder: Path, records: Sequence[RlPrompt | SftSample], kind: str, *sources: RlData) -> None:
-    stores, target = [data.encoder.images for data in sources], ImageStore(folder)
-    for name in _names(records):
-        target.link_from(next((store for store in stores if name in store), stores[0]), name)
     provenance: dict[str, Any] = {"sources": [str(data.records.folder) for data in sources]}
-    write_dataset(folder, records, kind, provenance)
-
-
-def _names(records: Iterable[RlPrompt | SftSample]) -> Iterable[str]:
-    return dict.fromkeys(name for record in records for name in record_images(record))
+    images = ImageStore(*[data.records.folder for data in sources])
+    write_dataset(folder, records, kind, provenance, images=images)
 
 
 if __name__ == "__main__":
