@@ -65,7 +65,7 @@ class Manifest(Record):
 
     Attributes:
       provenance: origin of the records: source folders, figures, model names.
-      folder: of a frozen manifest, the folder of its shards; otherwise they are beside it.
+      folder: of a frozen manifest, the folder of its shards; otherwise they are next to it.
     """
 
     kind: str

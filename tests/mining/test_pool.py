@@ -97,15 +97,6 @@ def test_a_short_or_missing_shard_is_one_line(tmp_path, change, words):
     assert damage(error).startswith(str(path))
 
 
-def test_a_shard_that_goes_while_it_is_mined_is_one_line(tmp_path):
-    folder = put_pool(tmp_path / "a", RUNS)
-    pool = open_pool(find_sources([folder]))
-    pool.sources[0].path.unlink()
-    with pytest.raises(UserError, match="shard missing: make") as error:
-        list(read_runs(pool.sources, [RunLocation(0, 1)]))
-    damage(error)
-
-
 @pytest.mark.parametrize("part", ["whole", "one record"])
 def test_a_shard_that_changes_while_it_is_mined_is_one_line(tmp_path, part):
     folder = put_pool(tmp_path / "a", RUNS)
