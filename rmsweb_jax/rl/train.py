@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -23,14 +21,12 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.memory import fit_memory
 from rmsweb_jax.decoding.sizes import device_memory, sizes_for
 from rmsweb_jax.decoding.weights import choose_layout
-from rmsweb_jax.errors import StoppedError, UserError
-from rmsweb_jax.progress import Progress
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.lora import count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
-from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.rl.batching import empty_batch, rl_packer
 from rmsweb_jax.rl.config import OnlineConfig, RlConfig
@@ -63,16 +59,15 @@ from rmsweb_jax.rl.rollout import (
 from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
-from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.storage import AnyPath, folder_on_disk
-from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.identity import Identity, OwnFunction, identify
+from rmsweb_jax.training.loop import Loop
 from rmsweb_jax.training.memory import device_bytes, program_bytes
-from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, row_shards, stop_cause
-from rmsweb_jax.training.metrics import MetricWriter, read_metrics
+from rmsweb_jax.training.mesh import is_first, make_mesh, row_shards
+from rmsweb_jax.training.metrics import read_metrics
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import compiler_options
-from rmsweb_jax.training.step import MAX_SKIPPED, not_finite
 
 STAGE = "train_rl"
 # Prompts that are measured at a time: tokenizing leaves Python's lock.
@@ -162,33 +157,25 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     generator = make_generator(config, sizes, processor, held, [data, held_out])
 
     # 4. Resume: the run's own newest checkpoint, otherwise the given model. Random numbers come from the
-    # seed, the policy's version and the prompt, so that there is no generator to restore.
-    with contextlib.ExitStack() as stack:
-        checkpoints = stack.enter_context(
-            Checkpoints(workdir / "checkpoints", config.checkpoints_kept, identity=identity)
-        )
-        first = 0
-        # The rest of the state: a resumed run needs all of it to end bit for bit the same.
-        extra: dict[str, Any] = {"seconds": 0.0, "position": 0, "kept": []}
-        if resumed := checkpoints.resume(abstract_like(state)):
-            first, state, extra = resumed
-        seconds = extra["seconds"]
-        rollouts = make_rollouts(config, generator, data, extra, episodes)
-        stack.callback(rollouts.close)
-        writer = stack.enter_context(MetricWriter(workdir, first))
-        progress = Progress(folder, STAGE, config.iterations, first, active=is_first())
-        stop, in_loop = StopRequest(), stack.enter_context(contextlib.ExitStack())
+    # seed, the policy's version and the prompt, so that there is no generator to restore. `fresh` is the rest
+    # of the state: a resumed run needs all of it to end bit for bit the same.
+    checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoints_kept, identity=identity)
+    every, fresh = config.checkpoint_every, {"position": 0, "kept": []}
+    with Loop(STAGE, workdir, config.iterations, every, begin, checkpoints, state, fresh) as loop:
+        state = loop.state
+        rollouts = make_rollouts(config, generator, data, loop.extra, episodes)
+        loop.callback(rollouts.close)
 
         # 5. The loop: sample and score until enough groups pass both gates, then update. Metrics are those of
         # the policy that sampled.
-        for iteration in range(first, config.iterations):
+        for iteration in range(loop.first, config.iterations):
             done = iteration + 1
             rollouts.load(nnx.merge(graphdef, state.params, frozen), iteration)
             metrics: dict[str, Any] = {}
             if iteration % config.eval_every == 0:
                 metrics, replies = evaluate(rollouts, held_out, config.sampling)
-                writer.write_replies(done, replies)
-            sampled_groups, sampled = sample_groups(config, rollouts, data, progress, writer)
+                loop.writer.write_replies(done, replies)
+            sampled_groups, sampled = sample_groups(config, rollouts, data, loop)
             if not config.max_staleness:
                 # Weights and caches for decoding are a second copy of the model; gradients need that memory.
                 rollouts.stop()
@@ -209,16 +196,11 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             for group in sampled_groups.generated:
                 group.release()
             metrics |= sampled | updated.metrics
-            if iteration == first:
+            if iteration == loop.first:
                 packer.warn(metrics["update/useful_flops"])
-                # Until now there was nothing to save: a signal ended the run.
-                in_loop.enter_context(stop)
             metrics |= log_prob_metrics(updated.responses)
-            writer.write(done, metrics)
-            progress.update(done, summary(metrics))
-
-            # 6. Save, and stop on a signal or after too many steps that were not finite. A policy that cannot
-            # be sampled is not saved: no run could go on from it.
+            loop.log(done, metrics, summary(metrics))
+            # A policy that cannot be sampled is not saved: no run could go on from it.
             if not updated.finite:
                 checkpoints.wait()
                 raise UserError(
@@ -226,61 +208,42 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
                     f"{config.learning_rate:g}, made weights whose log-probabilities are not numbers; this "
                     "iteration is not saved: lower config.learning_rate and train in another --workdir"
                 )
-            broken = metrics["skipped_in_a_row"] >= MAX_SKIPPED
-            stopped = any_process(stop.requested)
-            if done % config.checkpoint_every == 0 or done == config.iterations or stopped or broken:
-                extra = {
-                    "seconds": seconds + time.monotonic() - begin,
-                    "position": rollouts.position,
-                    "kept": groups_to_json(rollouts.kept()),
-                }
-                writer.publish()
-                checkpoints.save(done, state, extra)
-            if broken:
-                checkpoints.wait()
-                raise not_finite(workdir, metrics["skipped_in_a_row"], f"iteration {done}")
+            kept = groups_to_json(rollouts.kept())
+            loop.save(done, state, metrics, {"position": rollouts.position, "kept": kept})
             if config.rollout_engine == "endpoint":
                 check_gap(metrics, config.endpoint.max_gap)
-            if stopped:
-                checkpoints.wait()
-                raise StoppedError(f"the checkpoint of step {done} is saved", stop_cause(stop))
-        progress.close()
-        checkpoints.wait()
-        # All is saved: from now on a signal ends the run at once, and does not wait for the evaluation.
-        in_loop.close()
+        loop.finish()
 
-        # 7. Evaluate the last policy, export a model folder, and write the report last.
+        # 6. Evaluate the last policy, export a model folder, and write the report last.
         trained = nnx.merge(graphdef, state.params, frozen)
         rollouts.stop()
         rollouts.load(trained, config.iterations)
         final, replies = evaluate(rollouts, held_out, config.sampling)
         generator.unload()
-        writer.write_replies(config.iterations + 1, replies)
+        loop.writer.write_replies(config.iterations + 1, replies)
     export(trained, source, folder, config.lora, config.model)
     if not is_first():
         return {}
     rows = read_metrics(folder)
-    report = {
-        "stage": STAGE,
-        "seconds": round(seconds + time.monotonic() - begin, 1),
-        "model": config.model,
-        "loss": config.objective.loss,
-        "gate": config.gate,
-        "reward": config.reward,
-        "own_functions": {part: dict(identity.digests[part]) for part in own},
-        "data": str(data.records.folder),
-        "parameters": counts,
-        "iterations": config.iterations,
-        "optimizer_steps": sum(row["optimizer_steps"] for row in rows),
-        "row_tokens": packer.shape.width,
-        **data.summary(),
-        **targets,
-        "held_out": len(held_out.held_out),
-        "first": rows[0],
-        "final": rows[-1] | final,
-    }
-    write_atomic(folder / "report.json", json.dumps(report, indent=1).encode())
-    return report
+    return loop.report(
+        {
+            "model": config.model,
+            "loss": config.objective.loss,
+            "gate": config.gate,
+            "reward": config.reward,
+            "own_functions": {part: dict(identity.digests[part]) for part in own},
+            "data": str(data.records.folder),
+            "parameters": counts,
+            "iterations": config.iterations,
+            "optimizer_steps": sum(row["optimizer_steps"] for row in rows),
+            "row_tokens": packer.shape.width,
+            **data.summary(),
+            **targets,
+            "held_out": len(held_out.held_out),
+            "first": rows[0],
+            "final": rows[-1] | final,
+        }
+    )
 
 
 def open_prompts(
@@ -411,7 +374,7 @@ def make_engine(
 
 
 def sample_groups(
-    config: RlConfig, rollouts: Rollouts, data: RlData, progress: Progress, writer: MetricWriter
+    config: RlConfig, rollouts: Rollouts, data: RlData, loop: Loop
 ) -> tuple[SampledGroups, dict[str, float]]:
     """Takes groups until enough of them pass the gates, and logs some as text.
 
@@ -423,13 +386,13 @@ def sample_groups(
 
     def report(accepted: int, batches: int) -> None:
         note = f"{accepted}/{config.train_groups} groups accepted in {batches} batches"
-        progress.update(version, note)
+        loop.progress.update(version, note)
         logging.info("iteration %d: %s", version + 1, note)
 
     sampled_groups = dynamic_sampling(rollouts, config, report)
     seconds = time.monotonic() - start
     groups = sampled_groups.generated
-    writer.write_groups(version + 1, list(readable_groups(groups, data.decode, config.logged_groups)))
+    loop.writer.write_groups(version + 1, list(readable_groups(groups, data.decode, config.logged_groups)))
     tokens = sum(len(response) for group in groups for response in group.responses)
     metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}
     metrics |= rollout_metrics(groups)

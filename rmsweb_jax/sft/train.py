@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import math
 import shutil
@@ -21,8 +20,6 @@ from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sft import StepBatch, open_sft_data
 from rmsweb_jax.data.sources import training_data
-from rmsweb_jax.errors import StoppedError
-from rmsweb_jax.progress import Progress
 from rmsweb_jax.qwen3_vl.checkpoint import base_state, load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
 from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, count_parameters, merge_lora
@@ -30,21 +27,20 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
-from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.storage import AnyPath, folder_on_disk
-from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.config import ComputeConfig, LoRAConfig
 from rmsweb_jax.training.identity import identify
-from rmsweb_jax.training.mesh import any_process, is_first, make_mesh, stop_cause
-from rmsweb_jax.training.metrics import MetricWriter, plain_values
+from rmsweb_jax.training.loop import Loop
+from rmsweb_jax.training.mesh import is_first, make_mesh
+from rmsweb_jax.training.metrics import plain_values
 from rmsweb_jax.training.optimizer import adamw, warmup_cosine
 from rmsweb_jax.training.performance import ProfilerWindow, compiler_options, mfu
-from rmsweb_jax.training.step import MAX_SKIPPED, Steps, TrainState, not_finite
+from rmsweb_jax.training.step import Steps, TrainState
 
 STAGE = "train_sft"
 
@@ -118,30 +114,22 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
 
     # 4. Resume from the run's own newest checkpoint, if there is one. The position in the data is the number
     # of the step.
-    with contextlib.ExitStack() as stack:
-        best = config.eval.best if evaluator else ""
-        checkpoints = stack.enter_context(
-            Checkpoints(
-                workdir / "checkpoints",
-                config.checkpoints_kept,
-                best,
-                config.eval.best != "eval/loss",
-                identity,
-            )
-        )
-        first, seconds, metrics = 0, 0.0, {}
-        if resumed := checkpoints.resume(abstract_like(state)):
-            first, state, extra = resumed
-            seconds, metrics = extra["seconds"], extra["metrics"]
-        writer = stack.enter_context(MetricWriter(workdir, first))
-        profiler = stack.enter_context(ProfilerWindow(folder, PROFILED_FROM, config.profile_steps))
-        progress = Progress(folder, STAGE, total, first, active=is_first())
-        stop = StopRequest()
+    checkpoints = Checkpoints(
+        workdir / "checkpoints",
+        config.checkpoints_kept,
+        config.eval.best if evaluator else "",
+        config.eval.best != "eval/loss",
+        identity,
+    )
+    every, fresh = config.checkpoint_every, {"metrics": {}}
+    with Loop(STAGE, workdir, total, every, begin, checkpoints, state, fresh) as loop:
+        state, metrics = loop.state, loop.extra["metrics"]
+        profiler = loop.enter_context(ProfilerWindow(folder, PROFILED_FROM, config.profile_steps))
 
         # 5. The loop.
         key = jax.random.key(config.seed)
-        batches = stack.enter_context(contextlib.closing(data.steps(first, total, config.workers)))
-        for step in range(first, total):
+        batches = loop.enter_context(contextlib.closing(data.steps(loop.first, total, config.workers)))
+        for step in range(loop.first, total):
             profiler.step(step)
             start = time.monotonic()
             batch = next(batches)
@@ -151,12 +139,9 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
             # A skipped step does not advance the optimizer's schedule.
             rate = float(schedule(step - metrics.get("skipped_steps", 0)))
             state, metrics = run_step(steps, state, frozen, batch, step_key, mesh)
-            if step == first:
-                # Until now, while programs were compiled, there was nothing to save: a signal ended the run.
-                stack.enter_context(stop)
             elapsed = time.monotonic() - start
             metrics |= throughput(config, model, counts, batch, elapsed, mesh)
-            if step == first:
+            if step == loop.first:
                 data.packer.warn(metrics["useful_flops"])
             metrics |= {
                 "data_wait": waited / elapsed,
@@ -164,55 +149,35 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
                 "epoch": (step + 1) * config.batch_size / data.num_samples,
                 "batch_ids": hashlib.sha256("\n".join(batch.sample_ids).encode()).hexdigest(),
             }
-            done, ended = step + 1, step + 1 == total
-            evaluated = evaluator is not None and (done % config.eval.every == 0 or ended)
+            done = step + 1
+            evaluated = evaluator is not None and (done % config.eval.every == 0 or done == total)
             if evaluator and evaluated:
                 evaluation, replies = evaluator(state.params, frozen)
                 metrics |= evaluation
-                writer.write_replies(done, replies)
-            writer.write(done, metrics)
-            progress.update(done, f"loss {metrics['loss/train']:.3f}")
-            broken = metrics["skipped_in_a_row"] >= MAX_SKIPPED
-            # Exchanged at the same step by all processes, so that they stop together.
-            stopped = any_process(stop.requested)
+                loop.writer.write_replies(done, replies)
+            loop.log(done, metrics, f"loss {metrics['loss/train']:.3f}")
             # Also after each evaluation, since the best checkpoint is chosen by its metrics.
-            if done % config.checkpoint_every == 0 or evaluated or ended or stopped or broken:
-                extra = {
-                    "seconds": seconds + time.monotonic() - begin,
-                    "metrics": plain_values(metrics),
-                }
-                writer.publish()
-                checkpoints.save(done, state, extra, metrics)
-            if broken:
-                checkpoints.wait()
-                raise not_finite(workdir, metrics["skipped_in_a_row"], f"step {done}")
-            if stopped:
-                checkpoints.wait()
-                raise StoppedError(f"the checkpoint of step {done} is saved", stop_cause(stop))
-        progress.close()
-        checkpoints.wait()
+            loop.save(done, state, metrics, {"metrics": plain_values(metrics)}, due=evaluated)
+        loop.finish()
         chosen = (checkpoints.best_step() if config.export == "best" else None) or total
         if chosen != total:
-            state, extra = checkpoints.restore(chosen, abstract_like(state))
+            state, extra = checkpoints.restore(chosen, state)
             metrics = extra["metrics"]
 
     # 6. Export a model folder, and write the report last: a stage is done when its report exists.
     export(nnx.merge(graphdef, state.params, frozen), source, folder, lora, config.model)
-    report = {
-        "stage": STAGE,
-        "seconds": round(seconds + time.monotonic() - begin, 1),
-        "model": config.model,
-        "data": str(corpus),
-        "trainable": config.trainable,
-        "parameters": counts,
-        "steps": total,
-        "exported_step": chosen,
-        **data.summary(),
-        "final": plain_values(metrics),
-    }
-    if is_first():
-        write_atomic(folder / "report.json", json.dumps(report, indent=1).encode())
-    return report
+    return loop.report(
+        {
+            "model": config.model,
+            "data": str(corpus),
+            "trainable": config.trainable,
+            "parameters": counts,
+            "steps": total,
+            "exported_step": chosen,
+            **data.summary(),
+            "final": plain_values(metrics),
+        }
+    )
 
 
 def load_policy(

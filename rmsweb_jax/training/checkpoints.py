@@ -166,14 +166,14 @@ class Checkpoints:
             if shutil.disk_usage(self._place).free < needed:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
 
-    def resume(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
+    def resume(self, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
         """Restores the newest checkpoint that is whole; None if the run has none yet.
 
         Damaged ones that are newer are named in a line each on standard error and deleted: the run makes
         them again.
 
         Args:
-          abstract_state: see `restore`.
+          like: see `restore`.
 
         Returns:
           Its step, the state, and the extra values.
@@ -185,7 +185,7 @@ class Checkpoints:
         damaged: dict[int, str] = {}
         for step in _agreed(sorted(self._manager.all_steps(), reverse=True)):
             try:
-                state, extra = self.restore(step, abstract_state)
+                state, extra = self.restore(step, like)
             except DamagedError as error:
                 damaged[step] = error.checkpoint
                 continue
@@ -202,11 +202,11 @@ class Checkpoints:
             )
         return None
 
-    def restore(self, step: int, abstract_state: Any) -> tuple[Any, dict[str, Any]]:
+    def restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
         """Restores a checkpoint.
 
         Args:
-          abstract_state: the state with a `jax.ShapeDtypeStruct`, with sharding, for each array.
+          like: a state with the same shapes, dtypes and shardings; its values are not read.
 
         Returns:
           The state, and the extra values.
@@ -216,6 +216,7 @@ class Checkpoints:
           UserError: the checkpoint does not fit, for example because the model has changed.
         """
         self.wait()
+        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), like)
         if self._copies and not is_first():
             self._copies.fetch({str(step)})
             self._manager.reload()
@@ -231,7 +232,7 @@ class Checkpoints:
                 begun = extra.pop("identity", {})
                 if self._identity:
                     self._identity.check(begun, self._folder.parent)
-                items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract_state))
+                items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
                 state = self._manager.restore(step, args=items)["state"]
         except _MISFITS as error:
             reason = " ".join(str(error).split())[:200]
@@ -510,11 +511,6 @@ def _whole(array: jax.Array) -> Any:
     if array.is_fully_addressable:
         return array
     return np.asarray(multihost_utils.process_allgather(array, tiled=True))
-
-
-def abstract_like(tree: Any) -> Any:
-    """Returns shapes, dtypes and shardings of a pytree of arrays, for `Checkpoints.restore`."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
 
 
 def _options(keep: int, best: str, higher_is_better: bool) -> ocp.CheckpointManagerOptions:

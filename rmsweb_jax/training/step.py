@@ -14,8 +14,6 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Bool, Float32, Key
 
-from rmsweb_jax.errors import UserError
-from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.mesh import BATCH
 
 # Number of skipped optimizer steps in a row after which a run stops. A single one may be an accident of a
@@ -158,12 +156,3 @@ def make_steps(
         return TrainState(params, opt_state), metrics
 
     return Steps(run, zero, add, log_probs, update)
-
-
-def not_finite(workdir: AnyPath, skipped: float, saved: str) -> UserError:
-    """Makes the error of a run that stops after `skipped` steps in a row; `saved` is its checkpoint."""
-    return UserError(
-        f"{workdir}: the loss or its gradient was not finite in {skipped:.0f} optimizer steps in a row, "
-        f"which were skipped; {saved} is saved in checkpoints/: lower config.learning_rate and train in "
-        "another --workdir"
-    )

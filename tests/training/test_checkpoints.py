@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rmsweb_jax.errors import UserError, user_message
-from rmsweb_jax.training.checkpoints import SUMS, Checkpoints, abstract_like
+from rmsweb_jax.training.checkpoints import SUMS, Checkpoints
 
 KILLED_WHILE_SAVING = """
 import os, signal, sys
@@ -59,7 +59,7 @@ def test_restores_arrays_and_extra(tmp_path):
     with Checkpoints(tmp_path / "checkpoints") as checkpoints:
         assert checkpoints.latest_step() == 5
         assert checkpoints.best_step() is None
-        restored, extra = checkpoints.restore(5, abstract_like(state(0.0)))
+        restored, extra = checkpoints.restore(5, state(0.0))
     jax.tree.map(np.testing.assert_array_equal, restored, state(1.25))
     assert extra == {"seconds": 2.5}
 
@@ -87,9 +87,7 @@ def test_keeps_the_best_and_the_latest(tmp_path, higher, best):
     assert steps(tmp_path) == [best, 6, 7]
     with Checkpoints(tmp_path, **options) as checkpoints:
         assert checkpoints.best_step() == best
-        jax.tree.map(
-            np.testing.assert_array_equal, checkpoints.restore(best, abstract_like(state(0)))[0], state(best)
-        )
+        jax.tree.map(np.testing.assert_array_equal, checkpoints.restore(best, state(0))[0], state(best))
         checkpoints.save(8, state(8), {}, {"eval/accuracy": 2.0 if higher else -1.0})
         assert checkpoints.best_step() == 8
     assert steps(tmp_path) == [7, 8]
@@ -108,7 +106,7 @@ def test_the_next_step_may_donate_arrays_being_saved(tmp_path):
                 now = advance(now)
     with Checkpoints(tmp_path, keep=3) as checkpoints:
         for step in range(3):
-            restored, _ = checkpoints.restore(step, abstract_like(now))
+            restored, _ = checkpoints.restore(step, now)
             assert all((leaf == 5 * step).all() for leaf in jax.tree.leaves(restored))
 
 
@@ -119,7 +117,7 @@ def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path):
     with Checkpoints(tmp_path, keep=1) as checkpoints:
         step = checkpoints.latest_step()
         assert step in (1, 2)
-        restored, extra = checkpoints.restore(step, abstract_like({"w": jnp.asarray(noise)}))
+        restored, extra = checkpoints.restore(step, {"w": jnp.asarray(noise)})
         np.testing.assert_array_equal(restored["w"], noise + (step - 1))
         assert extra == {"place": step}
         checkpoints.save(3, restored, {})
@@ -168,7 +166,7 @@ def test_whatever_file_is_damaged_the_checkpoint_before_is_restored(
         name = path.relative_to(two_checkpoints / "2")
         damage(folder / "2" / name, how)
         with Checkpoints(folder) as checkpoints:
-            resumed = checkpoints.resume(abstract_like(noise(0)))
+            resumed = checkpoints.resume(noise(0))
             assert resumed is not None
             step, restored, extra = resumed
             assert (step, extra) == (1, {"place": 1}), name
@@ -181,7 +179,7 @@ def test_whatever_file_is_damaged_the_checkpoint_before_is_restored(
             assert steps(folder) == [1]
             checkpoints.save(2, noise(2), {"place": 2})
         with Checkpoints(folder) as checkpoints:
-            restored, _ = checkpoints.restore(2, abstract_like(noise(0)))
+            restored, _ = checkpoints.restore(2, noise(0))
             np.testing.assert_array_equal(restored["w"], noise(2)["w"])
 
 
@@ -194,7 +192,7 @@ def test_without_a_whole_checkpoint_nothing_is_deleted(two_checkpoints, tmp_path
         Checkpoints(folder) as checkpoints,
         pytest.raises(UserError, match=r"2: .*has changed.*1: .*has changed.*; no other is left: put"),
     ):
-        checkpoints.resume(abstract_like(noise(0)))
+        checkpoints.resume(noise(0))
     assert steps(folder) == [1, 2]
 
 
@@ -215,7 +213,7 @@ def test_a_kill_while_hashing_leaves_the_checkpoint_before(tmp_path):
     done = subprocess.run([sys.executable, "-c", KILLED_WHILE_HASHING, str(tmp_path)], check=False)
     assert done.returncode == -signal.SIGKILL
     with Checkpoints(tmp_path, keep=1) as checkpoints:
-        resumed = checkpoints.resume(abstract_like(noise(0)))
+        resumed = checkpoints.resume(noise(0))
         assert resumed is not None and resumed[0] == 1
         checkpoints.save(2, noise(2), {})
     assert steps(tmp_path) == [2]
@@ -239,7 +237,7 @@ def test_a_full_disk_is_an_error_of_one_line_and_keeps_the_checkpoint_before(tmp
         assert user_message(raised.value) == (line, 2)
         (small / "ballast").unlink()
         with Checkpoints(small / "checkpoints", keep=1) as checkpoints:
-            resumed = checkpoints.resume(abstract_like(large))
+            resumed = checkpoints.resume(large)
             assert resumed is not None and resumed[0] == 1
             np.testing.assert_array_equal(resumed[1]["w"], large["w"])
     finally:
@@ -251,4 +249,4 @@ def test_another_shape_is_one_clear_line(tmp_path):
         checkpoints.save(1, state(1.0), {})
         other = {"w": jnp.zeros((4, 2)), "count": jnp.asarray(0, jnp.int32)}
         with pytest.raises(UserError, match="does not fit"):
-            checkpoints.restore(1, abstract_like(other))
+            checkpoints.restore(1, other)

@@ -11,7 +11,7 @@ import pytest
 from flax import struct
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.step import Steps, TrainState, make_steps
@@ -84,4 +84,4 @@ def test_a_checkpoint_of_another_optimizer_is_one_clear_line(tmp_path):
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, make_state(optax.adamw(1e-2)), {})
         with pytest.raises(UserError, match="does not fit the run"):
-            checkpoints.restore(1, abstract_like(make_state()))
+            checkpoints.restore(1, make_state())

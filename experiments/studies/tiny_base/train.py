@@ -24,7 +24,7 @@ from flax import nnx
 from experiments.studies.tiny_base.batches import GroundingBatch
 from experiments.studies.tiny_base.settings import BaseConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.metrics import MetricWriter
 
 Params = dict[str, jax.Array]
@@ -262,7 +262,7 @@ def train(
     with Checkpoints(folder / "checkpoints") as checkpoints:
         latest = checkpoints.latest_step()
         if latest is not None:
-            state, extra = checkpoints.restore(latest, abstract_like(state))
+            state, extra = checkpoints.restore(latest, state)
             position = RunPosition(**extra)
 
         def save(state: BaseTrainState, position: RunPosition) -> None:
