@@ -26,8 +26,8 @@ from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
 
 CONFIG = SIZES["8b"]
-SETTINGS = RlConfig(prompts="", model="")
-SFT_SETTINGS = SftConfig(corpus="")
+SETTINGS = RlConfig(prompts="none", model="none")
+SFT_SETTINGS = SftConfig(corpus="none", model="none")
 MEDIAN, SPREAD = 7_000, 0.5
 TARGET, TARGET_SPREAD = 280, 0.35
 RUNAWAYS = 0.01
