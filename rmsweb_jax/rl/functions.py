@@ -26,15 +26,15 @@ GATES: Mapping[str, gates.Gate] = {"salvage_ds": gates.salvage_ds, "contrast": g
 _REPLY = '{"evaluation_previous_goal":"","memory":"","next_goal":"","action":[{"go_back":{}}]}'
 
 
-def find_loss(name: str) -> losses.Loss:
-    """Returns the loss of a name in `LOSSES`, or of an import path.
+def find_loss(objective: Objective) -> losses.Loss:
+    """Returns the loss that an objective names: of `LOSSES`, or of an import path.
 
     Raises:
-      UserError: there is none, or it is no `Loss`.
+      UserError: there is none, or it is no `Loss`, or it does not take this objective.
     """
 
     def fits(loss: Any) -> bool:
-        match losses.abstract_sums(loss, Objective()):
+        match losses.abstract_sums(loss, objective):
             case value, dict(metrics):
                 pairs = [one if isinstance(one, tuple) else (one, one) for one in metrics.values()]
             case _:
@@ -43,7 +43,7 @@ def find_loss(name: str) -> losses.Loss:
         return scalars and jnp.issubdtype(value.dtype, jnp.floating) and all(len(one) == 2 for one in pairs)
 
     wanted = "of (log_probs, batch, objective) that returns a loss and a dictionary of metrics, all numbers"
-    return _find("config.objective.loss", name, LOSSES, fits, wanted)
+    return _find("config.objective.loss", objective.loss, LOSSES, fits, wanted)
 
 
 def find_gate(name: str, samples: int) -> gates.Gate:
@@ -97,7 +97,7 @@ def own_functions(config: RlConfig) -> dict[str, OwnFunction]:
       UserError: one cannot be used.
     """
     found = {
-        "loss": (config.objective.loss, find_loss(config.objective.loss)),
+        "loss": (config.objective.loss, find_loss(config.objective)),
         "gate": (config.gate, find_gate(config.gate, config.num_samples)),
         "reward": (config.reward, find_reward(config.reward)),
     }

@@ -70,5 +70,6 @@ def gate_group(
 ) -> tuple[str, Float64[np.ndarray, " samples"]]:
     """Returns a group's fate and its advantages."""
     assert np.isfinite(rewards).all()
-    fates, advantages = gate(rewards[None])
+    # A copy, since a gate may change its argument, and the group keeps its rewards.
+    fates, advantages = gate(rewards[None].copy())
     return str(fates[0]), advantages[0]

@@ -75,7 +75,7 @@ def rl_steps(
       temperature: see `scored_log_probs`.
       off_policy: see `TokenBatch.of`.
     """
-    objective_of = find_loss(objective.loss)
+    objective_of = find_loss(objective)
 
     def loss(params: Any, frozen: Any, batch: Batch, key: DropoutKey) -> LossAndSums:
         tokens = TokenBatch.of(batch.scored.branch, batch.scored.values, off_policy=off_policy)
@@ -84,9 +84,9 @@ def rl_steps(
         return value, (ObjectiveSums(value, metrics), log_probs)
 
     def metrics(sums: ObjectiveSums) -> dict[str, jax.Array]:
-        # A step with salvaged groups only has no tokens of accepted responses.
+        # A step with salvaged groups only has no tokens of accepted responses: 0 / 0.
         means = {
-            name: one[0] / jnp.maximum(one[1], 1) if isinstance(one, tuple) else one
+            name: one[0] / jnp.where(one[1] == 0, 1, one[1]) if isinstance(one, tuple) else one
             for name, one in sums.metrics.items()
         }
         return means | {"loss": sums.loss}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.rl.config import Objective, RlConfig
 from rmsweb_jax.rl.functions import GATES, LOSSES, REWARDS, find_gate, find_loss, find_reward, own_functions
 from rmsweb_jax.rl.gates import gate_group
 from rmsweb_jax.settings import from_config
@@ -23,6 +23,11 @@ SCALE = 2.0
 def loss(log_probs, batch, objective):
     metrics = {"a": jnp.sum(batch.length), "b": (jnp.sum(log_probs), 1)}
     return SCALE * jnp.sum(log_probs * batch.pg_weight), metrics
+
+def picky(log_probs, batch, objective):
+    if objective.clip_high < 0.3:
+        raise ValueError("clip_high is too small")
+    return jnp.sum(log_probs), {}
 
 def two(log_probs, batch):
     return jnp.sum(log_probs), {}
@@ -41,6 +46,7 @@ def whole(log_probs, batch, objective):
 
 def gate(rewards):
     fates, advantages = contrast(rewards)
+    rewards[:] = 0
     return fates, 0.5 * advantages
 
 def renamed(rewards):
@@ -112,8 +118,9 @@ def test_own_functions_are_found_with_their_file(own):
         "reward": ("own_module:reward", own),
     }
     assert own_functions(settings()) == {}
-    fate, advantages = gate_group(find_gate(config.gate, 8), np.asarray([0.0, 0.3]))
-    assert fate == "accepted"
+    rewards = np.asarray([0.0, 0.3])
+    fate, advantages = gate_group(find_gate(config.gate, 8), rewards)
+    assert fate == "accepted" and rewards.tolist() == [0.0, 0.3]
     np.testing.assert_allclose(advantages, np.asarray([-0.5, 0.5]) * 0.15 / (0.3 / np.sqrt(2)), rtol=1e-4)
 
 
@@ -121,6 +128,7 @@ def test_own_functions_are_found_with_their_file(own):
     ("find", "function", "fault"),
     [
         (find_loss, "two", "TypeError: two() takes 2 positional arguments but 3 were given"),
+        (find_loss, "picky", "ValueError: clip_high is too small"),
         (find_loss, "vector", "it returned something else"),
         (find_loss, "alone", "it returned something else"),
         (find_loss, "rows", "it returned something else"),
@@ -137,9 +145,12 @@ def test_own_functions_are_found_with_their_file(own):
     ],
 )
 def test_what_cannot_be_called_is_one_line(own, find, function, fault):
-    arguments = (4,) if find is find_gate else ()
+    name = f"own_module:{function}"
     with pytest.raises(UserError) as raised:
-        find(f"own_module:{function}", *arguments)
+        if find is find_loss:
+            find(Objective(loss=name, clip_high=0.28))
+        else:
+            find(name, *(4,) * (find is find_gate))
     line = str(raised.value)
     key = {find_loss: "objective.loss", find_gate: "gate", find_reward: "reward"}[find]
     assert line.startswith(f"config.{key} is 'own_module:{function}': {fault}; make it a function of ")
@@ -159,7 +170,7 @@ def test_what_cannot_be_called_is_one_line(own, find, function, fault):
 def test_what_is_not_there_is_one_line(own, name, fault):
     (own.parent / "own_broken.py").write_text("def loss(:\n")
     with pytest.raises(UserError) as raised:
-        find_loss(name)
+        find_loss(Objective(loss=name))
     assert str(raised.value).startswith(f"config.objective.loss is {name!r}: {fault}")
     assert "\n" not in str(raised.value)
 

@@ -23,7 +23,7 @@ from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.optimizer import adamw
 from tests.rl.conftest import CONFIG
-from tests.rl.test_step import MESH, Policy
+from tests.rl.test_step import MESH, Policy, packed
 from tests.virtual_devices import device_environment
 
 ROOT = Path(__file__).parents[2]
@@ -124,14 +124,14 @@ def groups(make_group):
     return MiniBatch(tuple(groups[:3]), tuple(groups[3:]))
 
 
-def policy_of(model: Any, name: str) -> Policy:
-    """A policy that has moved, trained by a loss of the example."""
+def policy_of(model: Any, loss: str) -> Policy:
+    """A policy that has moved, trained by a loss of one's own."""
     graphdef, params, frozen = split_model(model, "lora")
     rng = np.random.default_rng(4)
     moved = jax.tree.map(lambda x: x + 0.1 * rng.standard_normal(x.shape, np.float32), params)
     optimizer = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
     moved, frozen = (jax.device_put(part, param_shardings(part, MESH)) for part in (moved, frozen))
-    objective = CLIPS.model_copy(update={"loss": f"docs.examples.my_own_loss:{name}"})
+    objective = CLIPS.model_copy(update={"loss": loss})
     steps = rl_steps(graphdef, init_state(params, optimizer, MESH), optimizer, objective, MESH)
     return Policy(graphdef, moved, frozen, steps, optimizer)
 
@@ -139,7 +139,7 @@ def policy_of(model: Any, name: str) -> Policy:
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_step_of_packed_groups_has_the_loss_of_numpy(model, groups, name):
     """Groups whole in a row, several in one, and cut over rows and micro-batches."""
-    policy, trees = policy_of(model, name), trees_of(groups, salvage=True)
+    policy, trees = policy_of(model, f"docs.examples.my_own_loss:{name}"), trees_of(groups, salvage=True)
     totals = []
     for rows, width in ((1, 512), (1, 96), (4, 48)):
         total, seen = policy.steps.zero(policy.params), []
@@ -161,6 +161,22 @@ def test_a_step_of_packed_groups_has_the_loss_of_numpy(model, groups, name):
         chex.assert_trees_all_close(total.sums, totals[0].sums, rtol=1e-4, atol=1e-7)
         chex.assert_trees_all_close(total.gradients, totals[0].gradients, rtol=1e-3, atol=1e-6)
     assert any(np.asarray(leaf).any() for leaf in jax.tree.leaves(totals[0].gradients))
+
+
+def weighted(log_probs, batch, objective):
+    """A loss with the metric of a weighted mean, whose weights add up to a third."""
+    weight = batch.pg_weight / 3
+    return jnp.sum(log_probs * weight), {"mean": (jnp.sum(2 * weight), jnp.sum(weight))}
+
+
+def test_a_pair_of_sums_is_reported_as_their_ratio(model, groups):
+    policy = policy_of(model, f"{__name__}:weighted")
+    for step, mean in ((groups, 2.0), (MiniBatch((), groups.salvaged), 0.0)):
+        total = policy.steps.zero(policy.params)
+        for micro in packed(step):
+            total = policy.add(total, policy.params, micro)
+        _, metrics = policy.steps.update(policy.fresh_state(), total)
+        assert float(metrics["mean"]) == pytest.approx(mean, rel=1e-5)
 
 
 def test_the_weights_of_a_mean_over_tokens_add_up_to_1(groups):
