@@ -14,7 +14,7 @@ from typing import Any
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.lineage import SFT, TrainingRun
-from rmsweb_jax.qwen3_vl.checkpoint import INDEX_FILE, TensorFolder
+from rmsweb_jax.qwen3_vl.checkpoint import INDEX_FILE, TensorFolder, read_shapes
 from rmsweb_jax.qwen3_vl.peft import CONFIG_FILE, WEIGHTS_FILE
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import make_folder, sync_folder, write_atomic
@@ -45,14 +45,14 @@ def write_adapters(run: TrainingRun, folder: Path, base: str) -> None:
             f"{run.folder}: every parameter was trained (config.trainable is {run.config['trainable']!r}), "
             "so there are no adapters: export with --config.format=merged"
         )
+    remedy = "delete this run's report.json and run its command again, which writes them from its checkpoint"
     try:
-        settings = json.loads((run.adapters / CONFIG_FILE).read_bytes())
-        shutil.copyfile(run.adapters / WEIGHTS_FILE, folder / WEIGHTS_FILE)
+        adapters = run.adapters
+        settings = json.loads((adapters / CONFIG_FILE).read_bytes())
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"{run.folder / 'adapters'}: no adapters ({error}): delete this run's report.json and run "
-            "its command again, which writes them from its checkpoint"
-        ) from error
+        raise UserError(f"{run.folder / 'adapters'}: no adapters ({error}): {remedy}") from error
+    read_shapes(adapters / WEIGHTS_FILE, remedy)
+    shutil.copyfile(adapters / WEIGHTS_FILE, folder / WEIGHTS_FILE)
     _write_json(folder / CONFIG_FILE, settings | {"base_model_name_or_path": base})
 
 

@@ -30,6 +30,7 @@ from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_spec
+from rmsweb_jax.records.files import make_folder, sync_folder
 from rmsweb_jax.storage import StorePath, fetch_folder, parse_path
 
 INDEX_FILE, SINGLE_FILE = "model.safetensors.index.json", "model.safetensors"
@@ -117,6 +118,22 @@ def file_errors(path: Path, remedy: str) -> Iterator[None]:
         raise UserError(f"{path}: {error}; {remedy}") from error
 
 
+def read_shapes(path: Path, remedy: str) -> dict[str, tuple[int, ...]]:
+    """Reads the shapes of the tensors in a safetensors file, and checks that it is whole.
+
+    Raises:
+      UserError: it is missing or damaged, or its tensors are quantized.
+    """
+    shapes = {}
+    with file_errors(path, remedy), safe_open(path, "numpy") as file:
+        for name in file.keys():  # noqa: SIM118 - no dict
+            part = file.get_slice(name)
+            if part.get_dtype() not in _DTYPES:
+                raise UserError(f"{path}: {name} is {part.get_dtype()}; take {', '.join(_DTYPES)}")
+            shapes[name] = tuple(part.get_shape())
+    return shapes
+
+
 class TensorFolder:
     """The weights of a model folder: one file, or shards with an index.
 
@@ -132,19 +149,17 @@ class TensorFolder:
         self.folder, index = folder, folder / INDEX_FILE
         self.files: dict[str, Path] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
-        names = {SINGLE_FILE}
+        paths = [folder / SINGLE_FILE]
         try:
             if index.exists():
-                names = set(json.loads(index.read_bytes())["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+                names = json.loads(index.read_bytes())["weight_map"].values()
+                paths = sorted({folder / name for name in names})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{index} is not a safetensors index ({error}); {_AGAIN}") from error
-        for path in (folder / name for name in sorted(names)):
-            with file_errors(path, _AGAIN), safe_open(path, "numpy") as file:
-                for name in file.keys():  # noqa: SIM118 - no dict
-                    part = file.get_slice(name)
-                    if part.get_dtype() not in _DTYPES:
-                        raise UserError(f"{path}: {name} is {part.get_dtype()}; take {', '.join(_DTYPES)}")
-                    self.files[name], self.shapes[name] = path, tuple(part.get_shape())
+        for path in paths:
+            shapes = read_shapes(path, _AGAIN)
+            self.files |= dict.fromkeys(shapes, path)
+            self.shapes |= shapes
 
     def read(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
         """Reads a tensor, or the part of it at `index`, in its stored dtype."""
@@ -414,7 +429,7 @@ def write_folder(
     with file_errors(folder, "free space or choose another folder"), contextlib.ExitStack() as stack:
         if first:
             shutil.rmtree(new, ignore_errors=True)  # Left by a killed run.
-            new.mkdir(parents=True)
+            make_folder(new)
             stack.callback(shutil.rmtree, new, ignore_errors=True)
         for file, names in plan.filename_to_tensors.items():
             tensors = ((name, np.ascontiguousarray(read(name), dtype)) for name in names)
@@ -443,3 +458,4 @@ def _replace(folder: Path, new: Path) -> None:
         old.unlink(missing_ok=True)
     for path in paths:
         os.replace(path, folder / path.name)
+    sync_folder(folder)

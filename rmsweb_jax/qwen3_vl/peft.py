@@ -16,7 +16,7 @@ from jax.experimental import multihost_utils
 from safetensors.numpy import load_file, save_file
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import file_errors
+from rmsweb_jax.qwen3_vl.checkpoint import file_errors, read_shapes
 from rmsweb_jax.qwen3_vl.config import shortened
 from rmsweb_jax.qwen3_vl.lora import (
     FUSED,
@@ -29,7 +29,7 @@ from rmsweb_jax.qwen3_vl.lora import (
     to_peft_tensors,
 )
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.records.files import replacing, write_atomic
+from rmsweb_jax.records.files import make_folder, replacing, write_atomic
 from rmsweb_jax.training.config import LoRAConfig
 
 CONFIG_FILE = "adapter_config.json"
@@ -75,7 +75,7 @@ def save_adapters(
     settings = peft_config(config, listed) | {"base_model_name_or_path": base, "inference_mode": True}
     if jax.process_index() == 0:
         with file_errors(folder, "free space or choose another folder"):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             with replacing(folder / WEIGHTS_FILE) as temporary:
                 save_file(tensors, temporary, {"format": "pt"})
             write_atomic(folder / CONFIG_FILE, (json.dumps(settings, indent=2) + "\n").encode())
@@ -97,8 +97,8 @@ def load_adapters(model: Qwen3VL, folder: str | os.PathLike[str]) -> None:
         raise ValueError("the model has adapters already; merge_lora first")
     folder = Path(folder)
     config = _read_config(folder / CONFIG_FILE)
-    with file_errors(folder / WEIGHTS_FILE, "give a PEFT folder with whole safetensors"):
-        tensors = load_file(folder / WEIGHTS_FILE)
+    read_shapes(folder / WEIGHTS_FILE, "give a PEFT folder with whole safetensors")
+    tensors = load_file(folder / WEIGHTS_FILE)
     # Everything is checked before the model changes, so that an error leaves it as it was.
     stacks = [(stack, _take(tensors, stack, config.rank, folder)) for stack in layer_stacks(model)]
     if tensors or not any(modules for _, modules in stacks):

@@ -447,6 +447,11 @@ def drop_adapters(run: Path) -> None:
     shutil.rmtree(run / "adapters")
 
 
+def tear_adapters(run: Path) -> None:
+    path = run / "adapters/adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
 def train_all(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "trainable": "all"}))
@@ -484,6 +489,7 @@ def lose_card(run: Path) -> None:
         (other_template, "merged", "does not render the text"),
         (lose_card, "merged", "--config.license=NAME"),
         (drop_adapters, "adapter", "no adapters .*delete this run's report.json"),
+        (tear_adapters, "adapter", "adapter_model.safetensors: .*delete this run's report.json"),
         (train_all, "adapter", "every parameter was trained"),
     ],
 )

@@ -19,6 +19,7 @@ from rmsweb_jax.qwen3_vl.checkpoint import INDEX_FILE, SINGLE_FILE, load_model, 
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
 from tests.qwen3_vl.conftest import BASE, reference_model, variants
 from tests.qwen3_vl.random_models import random_model
+from tests.records.power import PowerCut
 from tests.references import torch, transformers
 
 
@@ -133,6 +134,20 @@ def test_a_save_that_is_cut_while_it_replaces_leaves_no_mixture(model, other, tm
         load_model(tmp_path)
 
 
+@pytest.mark.parametrize("before", [None, 30_000])
+def test_a_finished_save_outlives_a_power_cut(model, other, tmp_path, before):
+    root, after = tmp_path / "root", tmp_path / "after"
+    for folder in (root, after):
+        folder.mkdir()
+    if before:
+        save_model(model, root / "export", max_file_bytes=before)
+    disk = PowerCut(root)
+    with disk.watched():
+        save_model(other, root / "export", max_file_bytes=50_000)
+    disk.restore(after)
+    np.testing.assert_array_equal(embedding(load_model(after / "export")), embedding(other))
+
+
 def drop(tensors):
     del tensors["model.language_model.layers.2.mlp.up_proj.weight"]
 
@@ -186,7 +201,9 @@ def test_a_missing_file_is_named(tmp_path, shards):
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"weight_map": {}}', '{"weight_map": 3}'])
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"weight_map": {}}', '{"weight_map": 3}', '{"weight_map": {"a": 1}}']
+)
 @pytest.mark.usefixtures("shards")
 def test_a_broken_index_is_a_user_error(tmp_path, content):
     (tmp_path / INDEX_FILE).write_text(content)

@@ -139,6 +139,10 @@ def add_layer(tensors):
     tensors[KEY.replace("layers.2", "layers.3")] = tensors[KEY]
 
 
+def quantize(tensors):
+    tensors[KEY] = tensors[KEY].astype(np.int8)
+
+
 def narrow(tensors):
     tensors[KEY] = tensors[KEY][:-1].copy()
 
@@ -150,6 +154,7 @@ def narrow(tensors):
         (drop_all, r"it has no adapters"),
         (add, r"no matrix can take base_model\.model\.lm_head\.lora_A"),
         (add_layer, r"no matrix can take .*layers\.3\.self_attn\.o_proj"),
+        (quantize, rf"{WEIGHTS_FILE}: {KEY} is I8; take F32, F16, BF16"),
         (narrow, rf"{KEY} is \[47, 2\] instead of \[48, 2\]"),
     ],
 )
