@@ -220,7 +220,7 @@ MUTANTS = (
         "rslora_ignored",
         "adapters of rsLoRA have the wrong scale",
         "rmsweb_jax/qwen3_vl/peft.py",
-        'scale = math.sqrt(rank) if settings.get("use_rslora") else 1.0',
+        'scale = math.sqrt(settings["r"]) if settings.get("use_rslora") else 1.0',
         "scale = 1.0",
         "tests/qwen3_vl",
     ),
