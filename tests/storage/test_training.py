@@ -11,7 +11,7 @@ from rmsweb_jax.errors import UnreachableError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.records.bucket import publish_dataset
 from rmsweb_jax.storage import StorePath
-from rmsweb_jax.training.checkpoints import Checkpoints, abstract_like
+from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.metrics import METRICS_FILE, REPLIES_FILE, MetricWriter, SampledReply, read_rows
 from tests.policies import KilledError, weights, write_corpus
 from tests.sft.test_train import curves, kill_after, make_config
@@ -49,7 +49,7 @@ def test_another_machine_finds_the_latest_and_the_best_checkpoint(bucket, machin
     with Checkpoints(bucket / "checkpoints", **options) as checkpoints:
         assert (checkpoints.latest_step(), checkpoints.best_step()) == (3, 2)
         for step in (2, 3):
-            restored, extra = checkpoints.restore(step, abstract_like(state(0)))
+            restored, extra = checkpoints.restore(step, state(0))
             jax.tree.map(np.testing.assert_array_equal, restored, state(step))
             assert extra == {"step": step}
         checkpoints.save(4, state(4), {}, {"eval/accuracy": 1.0})
@@ -70,7 +70,7 @@ def test_a_checkpoint_that_was_cut_off_does_not_count(bucket, machine):
         checkpoints.save(2, state(5), {})
     machine()
     with Checkpoints(bucket / "checkpoints") as checkpoints:
-        restored, _ = checkpoints.restore(2, abstract_like(state(0)))
+        restored, _ = checkpoints.restore(2, state(0))
         jax.tree.map(np.testing.assert_array_equal, restored, state(5))
 
 
