@@ -96,17 +96,21 @@ class ImageStore:
         """Yields the places of an image: files, or rows of shards."""
         if not _SHA256.fullmatch(sha256):
             raise ValueError(f"not a SHA-256: {sha256!r}")
-        if sha256 in self._rows and self._rows[sha256][0].exists():
-            yield self._rows[sha256]
+        yield from self._row(sha256)
         for folder in self._folders:
             if isinstance(folder, Path) and (path := _file(folder, sha256)).exists():
                 yield path
-        if self._index() and sha256 in self._rows:
-            yield self._rows[sha256]
+        self._index()
+        # Also of a manifest that another thread has read meanwhile.
+        yield from self._row(sha256)
 
-    def _index(self) -> bool:
-        """Reads where the images of new manifests are; returns whether there are any."""
-        new = False
+    def _row(self, sha256: str) -> Iterator[tuple[Path, int]]:
+        """Yields the row of an image, unless its shard was replaced."""
+        if (row := self._rows.get(sha256)) and row[0].exists():
+            yield row
+
+    def _index(self) -> None:
+        """Reads where the images of new manifests are."""
         for folder in self._folders:
             if isinstance(folder, StorePath) and folder in self._read:
                 continue
@@ -122,8 +126,6 @@ class ImageStore:
                 rows = orjson.loads(read_rows(path, [0])[0])
                 self._rows |= {name: (path, row) for name, row in rows.items()}
             self._read[folder] = text
-            new = True
-        return new
 
 
 def _file(folder: AnyPath, sha256: str) -> Path:
