@@ -139,7 +139,7 @@ def provisional_settings(folder: Path, config: AnyPath) -> Iterator[None]:
 
 def _holds_results(folder: Path) -> bool:
     """Returns whether a workdir holds a file that counts as a result; empty and hidden ones do not."""
-    files = (path for path in folder.rglob("*") if path.is_file() and FROZEN not in path.parts)
+    files = (path for path in folder.rglob("*") if path.is_file() and folder / FROZEN not in path.parents)
     return any(
         path.name not in _NO_RESULTS and path.name[0] != "." and path.stat().st_size > 0 for path in files
     )

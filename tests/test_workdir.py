@@ -51,6 +51,21 @@ def test_a_stage_runs_once_with_one_seed_and_any_number_of_workers(tmp_path):
         run_stage(stage, StageSettings(seed=4), run)
 
 
+def test_a_workdir_below_a_folder_of_any_name_keeps_the_settings_of_its_results(tmp_path):
+    def stage(settings, workdir):
+        (workdir / "frozen").mkdir(exist_ok=True)
+        (workdir / "frozen" / "manifest.json").write_text("of a source")
+        if settings.seed:
+            (workdir / "first").write_text("a result")
+        raise UserError("stopped")
+
+    run = tmp_path / "frozen" / "run"
+    for seed in (0, 3):
+        with pytest.raises(UserError, match="stopped"):
+            run_stage(stage, StageSettings(seed=seed), run)
+    assert json.loads((run / "config.json").read_text())["seed"] == 3
+
+
 def test_settings_may_be_corrected_until_there_is_a_result(tmp_path):
     def stage(settings, workdir):
         (workdir / "journal").mkdir(exist_ok=True)
