@@ -25,8 +25,6 @@ from importlib import util
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 
-import fsspec
-
 from rmsweb_jax.errors import TakenOverError, UnreachableError, UserError
 from rmsweb_jax.records.files import make_folder, replacing
 
@@ -152,6 +150,8 @@ class ObjectStore:
 
 def _filesystem(scheme: str) -> Any:
     """Opens the client of a service. Listings are not cached: other processes' objects would stay unseen."""
+    import fsspec  # Comes with both services' packages.
+
     options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
     if scheme == "gs":
         import aiohttp

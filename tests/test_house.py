@@ -3,11 +3,12 @@
 import ast
 import dataclasses
 import functools
-import importlib
+import importlib.metadata
 import re
 import subprocess
 import sys
 import tokenize
+import tomllib
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -113,6 +114,30 @@ def test_contract_is_free_of_jax():
         if within(module_name(path), CONTRACT):
             for name in imports(path):
                 assert not within(name, ACCELERATOR), f"{path} imports {name}"
+
+
+def test_contract_needs_no_package_of_one_side():
+    def packages(lines: list[str]) -> set[str]:
+        return {re.split(r"[^\w.-]", line.lower())[0].replace("_", "-") for line in lines}
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    given = packages(project["dependencies"]) | packages(extras["collect"]) & packages(extras["train"])
+    modules = {
+        module
+        for module, names in importlib.metadata.packages_distributions().items()
+        if given & packages(names)
+    }
+    # Comes with pydantic.
+    modules |= {*sys.stdlib_module_names, "rmsweb_jax", "pydantic_core"}
+    for path in sources("rmsweb_jax"):
+        # The export as Parquet has an extra of its own.
+        if within(module_name(path), CONTRACT) and path.name != "parquet.py":
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.Import):
+                    assert {alias.name.partition(".")[0] for alias in node.names} <= modules, path
+                elif isinstance(node, ast.ImportFrom):
+                    assert str(node.module).partition(".")[0] in modules, f"{path} imports {node.module}"
 
 
 def test_library_does_not_import_scripts():

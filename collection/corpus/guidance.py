@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pydantic import ValidationError
 
 from collection.llm.actor import FENCE
+from collection.mining.lean import LeanTask
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.episodes import REFLECTIONS
-from rmsweb_jax.records.lean import LeanTask
 from rmsweb_jax.records.schema import Observation, Reflection, SftSample, Task
 from rmsweb_jax.records.shards import AGAIN, home, read_manifest
 from rmsweb_jax.storage import AnyPath

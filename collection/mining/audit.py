@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collection.mining.lean import LeanStep
 from collection.mining.runs import ParsedRun
 from collection.mining.score import Divergence
 from collection.tasks.websites import site_of
-from rmsweb_jax.records.lean import LeanStep
 from rmsweb_jax.records.schema import AuditPair, ReplayVerdict, RlPrompt
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from collection.corpus.guidance import TaskGuidance, guidance_for
+from collection.mining.lean import Head, decode_head, decode_run
 from collection.mining.runs import ParsedRun, parse_run
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.lean import Head, decode_head, decode_run
 from rmsweb_jax.records.schema import SCHEMA_VERSION
 from rmsweb_jax.records.shards import AGAIN, Shard, iter_shard, read_manifest, read_rows, shards_folder
 from rmsweb_jax.storage import AnyPath

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from rapidfuzz import fuzz, process
 
+from collection.mining.lean import LeanElement
 from collection.mining.runs import ParsedRun
 from rmsweb_jax.actions.similarity import parse_url
-from rmsweb_jax.records.lean import LeanElement
 
 # RMSWeb names the parts and gives no weights. The page weighs most; memory and progress are noisy and break
 # ties. With them the scores of the paper's four contrasts are met within 0.08, see docs/results/mining.md.

@@ -7,7 +7,7 @@ earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,8 @@ import orjson
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import UNFINISHED, write_dataset
 from rmsweb_jax.records.files import make_folder, write_atomic
-from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.journal import iter_journal, read_record
-from rmsweb_jax.records.lean import decode_head
 from rmsweb_jax.records.schema import Reflection, Trajectory
 from rmsweb_jax.records.shards import MANIFEST, Manifest
 
@@ -53,9 +52,9 @@ def find_episodes(path: Path) -> tuple[dict[str, tuple[str, int]], dict[tuple[st
                 one = Reflection.model_validate(orjson.loads(record)["reflection"])
                 reflections[one.task_id, one.attempt] = one
             elif not record.startswith(SET_ASIDE):
-                head = decode_head(record)
-                episodes[head.trajectory_id] = head.task.task_id, place
-    except ValueError as error:
+                head = orjson.loads(record)
+                episodes[head["trajectory_id"]] = head["task"]["task_id"], place
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: written by another version ({error}); use another --workdir") from error
     return episodes, reflections
 
@@ -81,9 +80,20 @@ def write_episodes(
     known = [one for (task, _), one in sorted(reflections.items()) if tasks is None or task in tasks]
     places = [place for _, (task, place) in sorted(episodes.items()) if tasks is None or task in tasks]
     records = (Trajectory.model_validate_json(read_record(journal, place)) for place in places)
+    if len(places) < len(episodes) and (folder / MANIFEST).exists():
+        others = {place for _, place in episodes.values()}.difference(places)
+        _keep_screenshots(ImageStore(folder), journal, others)
     if known:
         make_folder(folder)
         lines = "".join(one.model_dump_json() + "\n" for one in known)
         write_atomic(folder / REFLECTIONS, lines.encode())
     about = {**provenance, "reflections": len(known)}
     return write_dataset(folder, records, "trajectories", about, _SHARD_RECORDS, images)
+
+
+def _keep_screenshots(store: ImageStore, journal: Path, places: Iterable[int]) -> None:
+    """Makes files of the screenshots of some episodes: the shards that have them are about to be replaced."""
+    for place in places:
+        for name in record_images(Trajectory.model_validate_json(read_record(journal, place))):
+            if not store.path(name).exists() and name in store:
+                store.put(store.get(name))

@@ -88,3 +88,16 @@ def test_another_version_is_one_line(tmp_path):
         journal.append(b'{"trajectory": 3}')
     with pytest.raises(UserError, match="written by another version"):
         find_episodes(tmp_path / EPISODES)
+
+
+def test_tasks_that_a_data_set_leaves_out_keep_their_screenshots(tmp_path):
+    append(tmp_path, *RUNS)
+    first, last = ({run.task.task_id for run in some} for some in (RUNS[:3], RUNS[3:]))
+    for tasks in (None, first, last, first):
+        write_episodes(tmp_path / EPISODES, tmp_path, {}, tasks)
+        assert check_dataset(tmp_path).problems == []
+    with pytest.raises(UserError, match="no records to write"):
+        write_episodes(tmp_path / EPISODES, tmp_path, {}, set())
+    write_episodes(tmp_path / EPISODES, tmp_path, {})
+    assert list(read_dataset(tmp_path)) == RUNS and check_dataset(tmp_path).problems == []
+    assert not (tmp_path / "images").exists()

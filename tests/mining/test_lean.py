@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmsweb_jax.records.lean import decode_head, decode_run, lean
+from collection.mining.lean import decode_head, decode_run, lean
 from rmsweb_jax.records.schema import (
     ActionResult,
     Element,
