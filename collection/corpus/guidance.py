@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import ValidationError
 
+from collection.corpus.lean import LeanTask
 from collection.llm.actor import FENCE
-from collection.mining.lean import LeanTask
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.episodes import REFLECTIONS
 from rmsweb_jax.records.schema import Observation, Reflection, SftSample, Task

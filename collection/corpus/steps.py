@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from collection.agent.prompt import GUIDANCE_TAG
-from collection.mining import lean
+from collection.corpus import lean
 from rmsweb_jax.actions import Reply, ReplyError, composition, render_reply, repair_reply
 from rmsweb_jax.records.schema import Message, Step, Trajectory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collection.mining.lean import LeanStep
+from collection.corpus.lean import LeanStep
 from collection.mining.runs import ParsedRun
 from collection.mining.score import Divergence
 from collection.tasks.websites import site_of

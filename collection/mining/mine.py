@@ -41,7 +41,7 @@ from collection.mining.taxonomy import PAPER_SHARES, FailureLabel, rule_label
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.records.bucket import address, freeze
+from rmsweb_jax.records.bucket import address, freeze, frozen
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.files import is_temporary, write_atomic
 from rmsweb_jax.records.images import ImageStore
@@ -385,7 +385,7 @@ def explain_task(workdir: Path, pools: Sequence[AnyPath], task_id: str) -> str:
     )
     if audit is None:
         raise UserError(f"{workdir / 'audit'}: no task {task_id!r}: see the task ids in the pools")
-    runs = itertools.chain.from_iterable(read_dataset(pool, Trajectory) for pool in pools)
+    runs = itertools.chain.from_iterable(read_dataset(frozen(pool, workdir), Trajectory) for pool in pools)
     task = next((run.task for run in runs if run.task.task_id == task_id), None)
     return explain(audit, task.objective if task else "")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from collection.corpus.guidance import TaskGuidance, guidance_for
-from collection.mining.lean import Head, decode_head, decode_run
+from collection.corpus.lean import Head, decode_head, decode_run
 from collection.mining.runs import ParsedRun, parse_run
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import SCHEMA_VERSION

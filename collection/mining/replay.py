@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import ValidationError
 
 from collection.agent.config import EpisodeLimits, PromptConfig
 from collection.agent.loop import EpisodeRunner
@@ -42,6 +43,7 @@ from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.progress import Progress
+from rmsweb_jax.records.bucket import frozen
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
@@ -121,7 +123,7 @@ def read_decisions(mined: AnyPath, sample: float) -> list[Decision]:
       UserError: mining has not run there, kept nothing, or its pools lack a run.
     """
     try:
-        pools = json.loads((mined / "report.json").read_bytes())["pools"]
+        names = json.loads((mined / "report.json").read_bytes())["pools"]
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"{mined}: no report of a mining run: give the workdir of experiments.mine"
@@ -130,6 +132,7 @@ def read_decisions(mined: AnyPath, sample: float) -> list[Decision]:
     if not audits:
         raise UserError(f"{mined}: mining kept no decision: there is nothing to verify")
     wanted = {name for audit in audits for name in (audit.success_id, audit.localization_id)}
+    pools = [frozen(parse_path(name, "pools"), mined) for name in names]
     records = itertools.chain.from_iterable(read_dataset(pool, Trajectory) for pool in pools)
     runs = {run.trajectory_id: run for run in records if run.trajectory_id in wanted}
     if missing := wanted - runs.keys():
@@ -144,7 +147,11 @@ def read_decisions(mined: AnyPath, sample: float) -> list[Decision]:
 
 
 def _journalled(workdir: Path) -> list[ReplayVerdict]:
-    return [ReplayVerdict.model_validate_json(record) for record in read_journal(workdir / JOURNAL)]
+    path = workdir / JOURNAL
+    try:
+        return [ReplayVerdict.model_validate_json(record) for record in read_journal(path)]
+    except ValidationError as error:
+        raise UserError(f"{path}: written by another version; use another --workdir") from error
 
 
 # --- Decisions ---

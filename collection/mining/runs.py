@@ -11,8 +11,8 @@ from typing import Literal
 
 from collection.corpus.elements import label_of, name_of, role_of
 from collection.corpus.guidance import QuoteFinder
+from collection.corpus.lean import LeanElement, LeanStep, Run, lean
 from collection.corpus.steps import INVALID, StepView, full_success, view
-from collection.mining.lean import LeanElement, LeanStep, Run, lean
 from rmsweb_jax.actions import Action
 from rmsweb_jax.actions.similarity import parse_url
 from rmsweb_jax.records.schema import SftSample, Trajectory

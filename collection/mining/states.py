@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from rapidfuzz import fuzz, process
 
-from collection.mining.lean import LeanElement
+from collection.corpus.lean import LeanElement
 from collection.mining.runs import ParsedRun
 from rmsweb_jax.actions.similarity import parse_url
 

@@ -65,8 +65,7 @@ def freeze(folder: AnyPath, workdir: AnyPath) -> AnyPath:
     Raises:
       UserError: as `read_manifest`, or as `write_episodes`.
     """
-    digest = hashlib.sha256(str(folder).encode()).hexdigest()
-    kept = workdir / FROZEN / f"{folder.name}-{digest[:8]}"
+    kept = _kept(folder, workdir)
     if (kept / MANIFEST).exists():
         return kept
     if isinstance(folder, StorePath):
@@ -85,6 +84,17 @@ def freeze(folder: AnyPath, workdir: AnyPath) -> AnyPath:
     manifest = write_episodes(folder / EPISODES, kept, {"run": str(folder)}, images=ImageStore(folder))
     print(f"{folder}: not ended, {manifest.records} episodes so far", file=sys.stderr, flush=True)
     return kept
+
+
+def frozen(folder: AnyPath, workdir: AnyPath) -> AnyPath:
+    """Returns what the runs in a workdir have read of a data set: what `freeze` has kept, or its folder."""
+    kept = _kept(folder, workdir)
+    return kept if (kept / MANIFEST).exists() else folder
+
+
+def _kept(folder: AnyPath, workdir: AnyPath) -> AnyPath:
+    digest = hashlib.sha256(str(folder).encode()).hexdigest()
+    return workdir / FROZEN / f"{folder.name}-{digest[:8]}"
 
 
 def address(folder: AnyPath) -> str:

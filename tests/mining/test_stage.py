@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from collection.mining.balance import BalanceConfig
+from collection.mining.config import VerifySettings
 from collection.mining.mine import explain_task, mine, mine_runs, pool_folders, summarize
+from collection.mining.replay import JOURNAL, read_decisions, verify_mined
 from collection.mining.score import GATES
+from configs import verify_mined as verify_config
 from configs.mine import get_config
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
@@ -15,6 +18,7 @@ from rmsweb_jax.records.episodes import EPISODES
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import AuditPair, RlPrompt
+from rmsweb_jax.settings import from_config
 from tests.mining.login_runs import CONFIG, OBJECTIVE, PREMATURE, WRONG_TEXT, success
 from tests.trajectories import PNG, SHOT
 
@@ -112,6 +116,18 @@ def test_collections_that_go_on_are_mined(tmp_path, pools):
             journal.append(run.model_dump_json().encode())
     workdir = run_stage(tmp_path, str(tmp_path / "going"))
     assert json.loads((workdir / "report.json").read_text())["pools"] == [str(tmp_path / "going")]
+    # While the run goes on, what was mined of it is explained and verified.
+    assert OBJECTIVE in explain_task(workdir, [tmp_path / "going"], "miniwob/login-user/1")
+    assert [decision.success.task.objective for decision in read_decisions(workdir, 0.0)] == [OBJECTIVE]
     (tmp_path / "again").mkdir()
     whole = run_stage(tmp_path / "again", pools)
     assert list(read_dataset(workdir / "prompts")) == list(read_dataset(whole / "prompts"))
+
+
+def test_verdicts_of_another_version_are_one_line(tmp_path, pools):
+    config = verify_config.get_config("demo")
+    config.mined = str(run_stage(tmp_path, pools))
+    (tmp_path / "verify").mkdir()
+    (tmp_path / "verify" / JOURNAL).write_bytes(b'12 1f0c9a3e {"task_id":1}\n')
+    with pytest.raises(UserError, match=f"{JOURNAL}: written by another version; use another --workdir"):
+        verify_mined(from_config(VerifySettings, config), tmp_path / "verify")

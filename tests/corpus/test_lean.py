@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.mining.lean import decode_head, decode_run, lean
+from collection.corpus.lean import decode_head, decode_run, lean
 from rmsweb_jax.records.schema import (
     ActionResult,
     Element,
