@@ -7,8 +7,9 @@ r"""Inspects, verifies, exports, publishes and upgrades data set folders.
     python -m experiments.records publish --data=runs/demo/collect --output=gs://bucket/collect
     python -m experiments.records upgrade --data=runs/old/collect --output=runs/new/collect
 
-`list`, `verify`, `sample` and `export` read from buckets too. `list` looks below the folder, and `verify`
-does if it holds no data set itself. `upgrade` writes a data set of an earlier version to a new folder.
+`list`, `verify`, `sample`, `export` and `upgrade` read from buckets too. `list` looks below the folder, and
+`verify` does if it holds no data set itself; both read the episodes so far of a run that has not ended.
+`upgrade` writes a data set of an earlier version to a new folder.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.bucket import publish_dataset
 from rmsweb_jax.records.dataset import sample_dataset
+from rmsweb_jax.records.episodes import EPISODES, find_episodes, has_not_ended
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.shards import MANIFEST, read_manifest
 from rmsweb_jax.records.tools import check_dataset, dataset_folders, export_jsonl, readable, upgrade
-from rmsweb_jax.storage import AnyPath, StorePath, local_path, parse_path
+from rmsweb_jax.storage import AnyPath, StorePath, fetch_folder, local_path, parse_path
 
 _WIDE = 200  # Columns of a table that goes to a file.
 _ORIGIN = 60
@@ -57,6 +59,8 @@ def _print(table: Table) -> None:
 
 def _row(folder: AnyPath) -> list[str]:
     try:
+        if isinstance(folder, Path) and has_not_ended(folder):
+            return ["trajectories", str(len(find_episodes(folder / EPISODES)[0])), *[""] * 3, "not ended"]
         manifest = read_manifest(folder)
     except UserError as error:
         return ["?", *[""] * 4, str(error)]
@@ -72,7 +76,7 @@ def _row(folder: AnyPath) -> list[str]:
 
 
 def verify(data: AnyPath) -> None:
-    """Prints what a data set holds, or each of those below the folder.
+    """Prints what a data set or a run that has not ended holds, or each of those below the folder.
 
     Raises:
       NotSoundError: after a line for each problem.
@@ -80,8 +84,9 @@ def verify(data: AnyPath) -> None:
     problems = 0
     for folder in [data] if (data / MANIFEST).exists() else [*dataset_folders(data)] or [data]:
         check = check_dataset(folder)
+        what = "episodes so far of a run that has not ended" if check.goes_on else "readable records"
         print(
-            f"{folder}: {check.records} readable records, {check.images} images, "
+            f"{folder}: {check.records} {what}, {check.images} images, "
             f"{check.without_screenshot} steps without a screenshot, {len(check.problems)} problems"
         )
         for problem in check.problems:
@@ -138,12 +143,13 @@ def publish(data: Path, output: str) -> None:
     print(f"{target}: {manifest.records} records in {len(manifest.shards)} shards")
 
 
-def upgrade_old(data: Path, output: str) -> None:
+def upgrade_old(data: AnyPath, output: str) -> None:
     """Writes a data set of an earlier version in today's layout."""
     if not output:
         raise UserError("--output: give the new folder")
     new = local_path(output, "--output")
-    print(f"{new}: {upgrade(data, new)} records")
+    old = fetch_folder(data) if isinstance(data, StorePath) else data
+    print(f"{new}: {upgrade(old, new)} records")
 
 
 def main() -> None:
@@ -164,7 +170,7 @@ def main() -> None:
             "sample": lambda: sample(folder, num_samples.value, seed.value, output.value),
             "export": lambda: export(folder, output.value, format_.value, images.value),
             "publish": lambda: publish(local_path(data.value, "--data"), output.value),
-            "upgrade": lambda: upgrade_old(local_path(data.value, "--data"), output.value),
+            "upgrade": lambda: upgrade_old(folder, output.value),
         }
         if len(argv) != 2 or argv[1] not in commands:
             raise UserError(f"give one command: {', '.join(commands)}; for example list --data={folder}")

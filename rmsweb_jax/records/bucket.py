@@ -15,7 +15,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.episodes import EPISODES, has_not_ended, write_episodes
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.shards import MANIFEST, Manifest, read_manifest, shards_folder
+from rmsweb_jax.records.shards import MANIFEST, Manifest, read_manifest, read_rows, shards_folder
 from rmsweb_jax.storage import AnyPath, StorePath
 
 # The folder of a workdir that keeps what `freeze` returns.
@@ -37,7 +37,8 @@ def publish_dataset(folder: Path, target: StorePath) -> Manifest:
     """Copies a data set and its side files to a bucket; publishing it again copies only what is new.
 
     Raises:
-      UserError: there is no data set, or another kind in the target; or the bucket cannot be used.
+      UserError: there is no data set, or a shard of it is missing or cut; there is another kind in the
+        target; or the bucket cannot be used.
     """
     manifest = read_manifest(folder)
     target.store.check()
@@ -45,7 +46,9 @@ def publish_dataset(folder: Path, target: StorePath) -> Manifest:
         raise UserError(f"{target}: holds another kind of data set than {folder}: give another folder")
     place = shards_folder(folder, manifest)
     there = {entry.key: entry.size for entry in target.entries()}
-    shards = (place / name for shard in manifest.shards for name in shard.files)
+    shards = [place / name for shard in manifest.shards for name in shard.files]
+    for path in shards:
+        read_rows(path, [0])  # Refuses one that is missing or cut.
     new = [path for path in shards if there.get((target / path.name).key) != path.stat().st_size]
     with ThreadPoolExecutor(_THREADS) as pool:
         list(pool.map(lambda path: (target / path.name).upload(path), [*new, *side_files(folder)]))

@@ -14,20 +14,19 @@ from typing import Any
 
 import orjson
 from PIL import Image
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.bucket import FROZEN, REPORT, side_files
 from rmsweb_jax.records.dataset import decode_entry, iter_records, write_dataset
-from rmsweb_jax.records.episodes import EPISODES
+from rmsweb_jax.records.episodes import EPISODES, find_episodes, has_not_ended
 from rmsweb_jax.records.files import make_folder, replacing
 from rmsweb_jax.records.images import ImageStore, is_image_field, record_images
-from rmsweb_jax.records.journal import Journal, iter_journal
+from rmsweb_jax.records.journal import Journal, iter_journal, read_record
 from rmsweb_jax.records.schema import KINDS, Record, Trajectory
 from rmsweb_jax.records.shards import (
     AGAIN,
     MANIFEST,
-    Manifest,
     iter_shard,
     read_manifest,
     read_rows,
@@ -41,12 +40,14 @@ class Check:
     """Result of checking a folder.
 
     Attributes:
+      goes_on: it is of a run that has not ended; the records are the episodes in its journal.
       records: number of readable records.
       images: number of different images that they name.
       without_screenshot: steps whose screenshot could not be taken; not a defect of the data set.
       problems: one line per problem: what is wrong, where, what to do.
     """
 
+    goes_on: bool = False
     records: int = 0
     images: int = 0
     without_screenshot: int = 0
@@ -54,12 +55,14 @@ class Check:
 
 
 def check_dataset(folder: AnyPath) -> Check:
-    """Reads a whole data set folder: its records and screenshots, and journals if any."""
-    check = Check(problems=list(_check_journals(folder)) if isinstance(folder, Path) else [])
+    """Reads a whole data set folder, or that of a run that goes on: records, screenshots, journals if any."""
+    check = Check()
+    if isinstance(folder, Path):
+        check.problems += _check_journals(folder)
+        check.goes_on = has_not_ended(folder)
     images, seen = ImageStore(folder), set[str]()
     try:
-        manifest = read_manifest(folder)
-        for record in _readable(folder, manifest, check):
+        for record in _journaled(folder / EPISODES, check) if check.goes_on else _readable(folder, check):
             check.records += 1
             if isinstance(record, Trajectory):
                 check.without_screenshot += sum(step.observation.screenshot is None for step in record.steps)
@@ -72,7 +75,8 @@ def check_dataset(folder: AnyPath) -> Check:
     return check
 
 
-def _readable(folder: AnyPath, manifest: Manifest, check: Check) -> Iterator[Record]:
+def _readable(folder: AnyPath, check: Check) -> Iterator[Record]:
+    manifest = read_manifest(folder)
     place = shards_folder(folder, manifest)
     for shard in manifest.shards:
         # ArrayRecord finds damage by itself; one damaged shard does not hide another.
@@ -81,6 +85,20 @@ def _readable(folder: AnyPath, manifest: Manifest, check: Check) -> Iterator[Rec
                 yield decode_entry(place, manifest, shard, number, entry)
         except UserError as error:
             check.problems.append(str(error))
+
+
+def _journaled(journal: AnyPath, check: Check) -> Iterator[Record]:
+    assert isinstance(journal, Path)
+    if any(problem.startswith(str(journal)) for problem in check.problems):
+        return  # The run cannot go on, and its episodes cannot be told.
+    for _, place in find_episodes(journal)[0].values():
+        try:
+            yield Trajectory.model_validate_json(read_record(journal, place))
+        except ValidationError as error:
+            raise UserError(
+                f"{journal}: the episode at byte {place} is damaged, or of another version: restore the "
+                "file, or use another --workdir"
+            ) from error
 
 
 def _check_image(images: ImageStore, name: str, check: Check) -> None:
@@ -109,7 +127,7 @@ def _check_journals(folder: Path) -> Iterator[str]:
 
 
 def dataset_folders(root: AnyPath) -> Iterator[AnyPath]:
-    """Yields the folders with a manifest: this one and those below it."""
+    """Yields the folders with a data set, or with the episodes of a run: this one and those below it."""
     if isinstance(root, StorePath):
         paths = (StorePath(root.scheme, root.bucket, entry.key) for entry in root.entries())
         found = (path.parent for path in paths if path.name == MANIFEST)
@@ -118,7 +136,7 @@ def dataset_folders(root: AnyPath) -> Iterator[AnyPath]:
     for path, below, files in os.walk(root):
         skipped = ("images", FROZEN)  # Screenshots may be very many.
         below[:] = sorted(name for name in below if name not in skipped and not name.startswith("."))
-        if MANIFEST in files:
+        if MANIFEST in files or EPISODES in files:
             yield Path(path)
 
 
@@ -157,6 +175,7 @@ def readable(value: Any, show: Callable[[str], str]) -> Any:
     return fields
 
 
+_CALLS = "calls.jsonl"
 # A row of the index of packed images in version 4: SHA-256, number of the pack, place and length in it.
 _PACK_ROW = struct.Struct(">32sIQI")
 
@@ -164,7 +183,7 @@ _PACK_ROW = struct.Struct(">32sIQI")
 def upgrade(old: Path, new: Path) -> int:
     """Writes a data set of version 4, as it was on disk or in a bucket, to a new folder in today's layout.
 
-    Its side files and report are copied, and a journal is written as JSON lines.
+    Its side files, calls and report are copied, and a journal is written as JSON lines.
 
     Returns:
       The number of records.
@@ -173,15 +192,36 @@ def upgrade(old: Path, new: Path) -> int:
       UserError: `new` is not empty; or `old` is no finished data set of version 4, or damaged.
     """
     try:
-        manifest = orjson.loads((old / MANIFEST).read_bytes())
+        text = (old / MANIFEST).read_bytes()
+        manifest = orjson.loads(text)
         if manifest["schema_version"] != 4 or not manifest["finished"]:
             raise ValueError("not a finished data set of version 4")
-        kind, shards, packs = KINDS[manifest["kind"]], manifest["shards"], manifest.get("images")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{old}: no finished data set of version 4 ({error}): give its folder") from error
     if new.exists() and any(new.iterdir()):
         raise UserError(f"{new}: not empty: give a new folder")
     make_folder(new)
+    # Buckets had the side files of each version in a folder.
+    version = old / "versions" / hashlib.sha256(text).hexdigest()[:12]
+    sides = [path for folder in (version, old) if folder.is_dir() for path in side_files(folder)]
+    try:
+        for path in (*sides, old / _CALLS):
+            if path.exists() and not path.name.startswith("sizes-"):
+                shutil.copyfile(path, new / path.name)
+        written = _upgrade_records(old, new, manifest)
+        if (old / EPISODES).exists():
+            with Journal(new / EPISODES) as journal:
+                for _, line in iter_journal(old / EPISODES):
+                    journal.append(line.split(b" ", 2)[2])
+        if (old / REPORT).exists():
+            shutil.copyfile(old / REPORT, new / REPORT)
+    except (OSError, ValueError, LookupError, TypeError, struct.error) as error:
+        raise UserError(f"{old}: cannot be read ({' '.join(str(error).split())}): {AGAIN}") from error
+    return written
+
+
+def _upgrade_records(old: Path, new: Path, manifest: dict[str, Any]) -> int:
+    kind, shards, packs = KINDS[manifest["kind"]], manifest["shards"], manifest.get("images")
     images, spans = ImageStore(new), dict[str, tuple[str, int, int]]()
     if packs:
         for name, pack, start, length in _PACK_ROW.iter_unpack((old / packs["index"]["file"]).read_bytes()):
@@ -205,17 +245,4 @@ def upgrade(old: Path, new: Path) -> int:
             for entry in read_rows(old / shard["file"], range(shard["records"])):
                 yield with_images(kind.model_validate_json(entry))
 
-    for path in side_files(old):
-        if path.name != EPISODES and not path.name.startswith("sizes-"):
-            shutil.copyfile(path, new / path.name)
-    try:
-        written = write_dataset(new, records(), manifest["kind"], manifest["provenance"]).records
-        if (old / EPISODES).exists():
-            with Journal(new / EPISODES) as journal:
-                for _, line in iter_journal(old / EPISODES):
-                    journal.append(line.split(b" ", 2)[2])
-    except (OSError, ValueError) as error:
-        raise UserError(f"{old}: cannot be read ({' '.join(str(error).split())}): {AGAIN}") from error
-    if (old / REPORT).exists():
-        shutil.copyfile(old / REPORT, new / REPORT)
-    return written
+    return write_dataset(new, records(), manifest["kind"], manifest["provenance"]).records

@@ -1,5 +1,6 @@
 """The command line on a small collected data set."""
 
+import hashlib
 import json
 import struct
 import zlib
@@ -14,7 +15,7 @@ from experiments import records
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.journal import read_journal
+from rmsweb_jax.records.journal import Journal, read_journal
 from rmsweb_jax.records.schema import SCHEMA_VERSION, Trajectory
 from rmsweb_jax.records.shards import read_manifest
 from rmsweb_jax.records.tools import check_dataset
@@ -129,12 +130,17 @@ def version_4(folder, packed):
         path.write_bytes(png(number))
     line = RUNS[0].model_dump_json().encode()
     (folder / "episodes.jsonl").write_bytes(b"%d %08x %s\n12 to" % (len(line), zlib.crc32(line), line))
-    (folder / "reflections.jsonl").write_text("{}\n")
+    (folder / "calls.jsonl").write_text("{}\n")
     (folder / "report.json").write_text("{}")
     shard = {"file": "trajectories-00000.array_record", "records": 5}
     manifest = {"schema_version": 4, "kind": "trajectories", "finished": True, "records": 5}
     manifest |= {"shards": [shard], "images": packs, "provenance": {"actor": "teacher"}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    text = json.dumps(manifest)
+    (folder / "manifest.json").write_text(text)
+    # In a bucket each version had them in a folder of its own.
+    sides = folder / "versions" / hashlib.sha256(text.encode()).hexdigest()[:12] if packed else folder
+    sides.mkdir(parents=True, exist_ok=True)
+    (sides / "reflections.jsonl").write_text("{}\n")
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -148,7 +154,59 @@ def test_a_data_set_of_the_version_before_is_upgraded(tmp_path, packed):
     assert list(read_dataset(new)) == RUNS and check_dataset(new).problems == []
     assert check_dataset(new).images == 3 and read_manifest(new).provenance == {"actor": "teacher"}
     assert read_journal(new / "episodes.jsonl") == [RUNS[0].model_dump_json().encode()]
-    assert (new / "reflections.jsonl").exists() and (new / "report.json").exists()
+    assert all((new / one).exists() for one in ("reflections.jsonl", "report.json", "calls.jsonl"))
     for data, words in ((old, "not empty"), (new, "no finished data set of version 4")):
         with pytest.raises(UserError, match=words):
             records.upgrade_old(data, str(new if data == old else tmp_path / "third"))
+
+
+@pytest.mark.parametrize("damage", ["journal", "index", "pack", "manifest", "kind", "screenshot"])
+def test_a_damaged_data_set_of_the_version_before_is_one_line(tmp_path, damage):
+    version_4(tmp_path / "old", packed=damage in ("index", "pack"))
+    old, text = tmp_path / "old", json.loads((tmp_path / "old/manifest.json").read_text())
+    if damage == "journal":
+        (old / "episodes.jsonl").write_bytes(b"{}\n")
+    elif damage == "index":
+        (old / "images/b.index").write_bytes(b"1234567")
+    elif damage == "screenshot":
+        (old / "images" / name(png(0))[:2] / f"{name(png(0))}.png").unlink()
+    else:
+        text |= {"kind": "cookies"} if damage == "kind" else {}
+        text |= {"images": {"index": {"file": "images/b.index"}, "packs": []}} if damage == "pack" else {}
+        (old / "manifest.json").write_text(json.dumps(text))
+        if damage == "manifest":
+            del text["provenance"]
+            (old / "manifest.json").write_text(json.dumps(text))
+    with pytest.raises(UserError, match=r"old: (cannot be read|damaged)"):
+        records.upgrade_old(old, str(tmp_path / "new"))
+
+
+def test_a_run_that_has_not_ended_is_listed_and_verified(run_folder, capsys):
+    going = run_folder / "runs" / "going"
+    images = ImageStore(going)
+    images.put(png(0))
+    with Journal(going / "episodes.jsonl") as journal:
+        for run in (*RUNS[:2], RUNS[0]):
+            journal.append(run.model_dump_json().encode())
+        journal.append(b'{"set_aside":"site","reason":"blocked"}')
+    with open(going / "episodes.jsonl", "ab") as file:
+        file.write(b'{"being writ')
+    records.verify(going)
+    so_far = f"{going}: 2 episodes so far of a run that has not ended, 1 images, 0 steps without a screenshot"
+    assert capsys.readouterr().out == f"{so_far}, 0 problems\n"
+    records.list_datasets(run_folder)
+    row = next(line for line in capsys.readouterr().out.splitlines() if "going" in line)
+    assert "2" in row and "not ended" in row
+    with pytest.raises(UserError, match="1 problems, see above"):
+        images.path(name(png(0))).unlink()
+        records.verify(run_folder / "runs")
+    out = capsys.readouterr().out
+    assert f"{so_far}, 1 problems\n" in out and f"missing screenshot {name(png(0))}" in out
+    lines = (going / "episodes.jsonl").read_bytes()
+    for old, new, words in (
+        (b'"outcome":', b'"outcome"', "line 1 is damaged: restore the file, or use another --workdir"),
+        (b'"outcome":"done"', b'"outcome":"won"', "is damaged, or of another version: restore the file"),
+    ):
+        (going / "episodes.jsonl").write_bytes(lines.replace(old, new))
+        (problem,) = [one for one in check_dataset(going).problems if "screenshot" not in one]
+        assert words in problem

@@ -317,8 +317,7 @@ def _usable(stage: Stage, data: Path, number: int) -> tuple[int, str]:
         text=True,
     )
     shutil.rmtree(corpus, ignore_errors=True)
-    # Until the run has ended its episodes are in the journal alone.
-    problems = [one for one in check_dataset(data).problems if "no finished data set" not in one]
+    problems = check_dataset(data).problems
     if built.returncode:
         problems.append(built.stderr.strip().splitlines()[-1])
     return episodes, " ".join(problems[:1]).replace(str(stage.folder), "")

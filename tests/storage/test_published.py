@@ -17,6 +17,7 @@ from rmsweb_jax.records.schema import SftSample, Trajectory
 from rmsweb_jax.records.shards import read_manifest
 from rmsweb_jax.records.tools import check_dataset, export_jsonl
 from rmsweb_jax.storage import StorePath
+from tests.experiments.test_records import version_4
 from tests.records.sets import name, png, samples, trajectories, trajectory
 from tests.report.evaluated import make_results, write_results
 
@@ -182,3 +183,28 @@ def test_the_script_publishes_lists_and_verifies(bucket, folder, capsys):
     assert "6 readable records, 3 images, 1 steps without a screenshot, 0 problems" in capsys.readouterr().out
     with pytest.raises(UserError, match="give the folder of a bucket"):
         records.publish(folder, "runs/x")
+
+
+def test_a_data_set_with_a_missing_or_cut_shard_is_not_published(bucket, folder):
+    publish_dataset(folder, bucket)
+    write_dataset(folder, RUNS[2:], "trajectories", {"seed": 2}, shard_size=1)
+    path = folder / read_manifest(folder).shards[1].images
+    data = path.read_bytes()
+    for words in ("missing", "shard"):
+        path.unlink()
+        if words == "shard":
+            path.write_bytes(data[:100])
+        with pytest.raises(UserError, match=f"{path.name}: .*{words}.*: make this data set again"):
+            publish_dataset(folder, bucket)
+        assert list(read_dataset(bucket, Trajectory)) == RUNS and check_dataset(bucket).problems == []
+
+
+def test_a_data_set_of_the_version_before_is_upgraded_from_a_bucket(bucket, tmp_path, capsys):
+    version_4(tmp_path / "old", packed=True)
+    for path in sorted((tmp_path / "old").rglob("*")):
+        if path.is_file():
+            (bucket / "old" / path.relative_to(tmp_path / "old").as_posix()).upload(path)
+    records.upgrade_old(bucket / "old", str(tmp_path / "new"))
+    assert capsys.readouterr().out == f"{tmp_path / 'new'}: 5 records\n"
+    assert check_dataset(tmp_path / "new").images == 3 and not check_dataset(tmp_path / "new").problems
+    assert (tmp_path / "new/reflections.jsonl").read_text() == "{}\n"
