@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +14,7 @@ from ml_collections import ConfigDict
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.bucket import FROZEN
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.records.staging import CONFIG, staged
+from rmsweb_jax.records.staging import CONFIG, lock_workdir, staged
 from rmsweb_jax.settings import Settings, safe_keys, to_config_dict
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 
@@ -157,22 +156,6 @@ def make_folder(workdir: Path) -> None:
         raise UserError(f"{workdir}: no folder can be made there; use another --workdir") from error
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"{workdir}: a file is in the way; give the name of a folder") from error
-
-
-@contextlib.contextmanager
-def lock_workdir(workdir: Path) -> Iterator[None]:
-    """Locks `workdir` against a second run; the system releases the lock when this process ends in any way.
-
-    Raises:
-      UserError: another run holds the lock.
-    """
-    with open(workdir / ".lock", "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = f"{workdir}: in use by another run; wait for it or use another --workdir"
-            raise UserError(message) from None
-        yield
 
 
 def check_config(

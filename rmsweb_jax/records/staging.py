@@ -9,6 +9,7 @@ saves checkpoints and metrics to the bucket, so that any machine can continue.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import shutil
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,27 @@ _targets: dict[Path, Owner] = {}
 
 
 @contextlib.contextmanager
+def lock_workdir(workdir: AnyPath, file: Path | None = None) -> Iterator[None]:
+    """Locks a workdir against a second run; the system releases the lock when this process ends in any way.
+
+    Args:
+      file: of the lock; by default it is in the workdir.
+
+    Raises:
+      UserError: another run holds the lock.
+    """
+    path = file or workdir / ".lock"
+    assert isinstance(path, Path)
+    with open(path, "a") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"{workdir}: in use by another run; wait for it or use another --workdir"
+            raise UserError(message) from None
+        yield
+
+
+@contextlib.contextmanager
 def staged(workdir: AnyPath, process: int = 0, live: bool = False) -> Iterator[Path]:
     """Yields `folder_on_disk`, and afterwards copies it to the bucket.
 
@@ -44,7 +66,7 @@ def staged(workdir: AnyPath, process: int = 0, live: bool = False) -> Iterator[P
       live: the stage saves its state to the bucket while it runs, and goes on from that alone.
 
     Raises:
-      UserError: the bucket cannot be used.
+      UserError: the bucket cannot be used, or another run on this machine uses the workdir.
       TakenOverError: another process has begun to write to the workdir.
     """
     folder = folder_on_disk(workdir, process)
@@ -53,7 +75,12 @@ def staged(workdir: AnyPath, process: int = 0, live: bool = False) -> Iterator[P
         return
     workdir.store.check()
     with contextlib.ExitStack() as stack:
-        owner = stack.enter_context(Owner(workdir)) if process == 0 else None
+        owner = None
+        if process == 0:
+            # Before it owns the workdir: a second call here must not stop the first.
+            make_folder(folder.parent)
+            stack.enter_context(lock_workdir(workdir, folder.with_name(f"{folder.name}.lock")))
+            owner = stack.enter_context(Owner(workdir))
         _begin(workdir, folder, live, owner.run if owner else "")
         # The settings last: the report is of the run that they belong to.
         for name in (REPORT, CONFIG):

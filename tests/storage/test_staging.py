@@ -123,7 +123,7 @@ def test_a_finished_run_that_was_deleted_begins_anew(bucket, cache):
     remove(bucket)
     with staged(bucket) as folder:
         assert [path.name for path in folder.iterdir()] == [".run"]
-    assert not list((cache / "workdirs").iterdir())
+    assert not [path for path in (cache / "workdirs").iterdir() if path.is_dir()]
 
 
 def test_the_process_that_has_started_last_owns_the_workdir(bucket, tmp_path, monkeypatch):
@@ -139,6 +139,15 @@ def test_the_process_that_has_started_last_owns_the_workdir(bucket, tmp_path, mo
         first.__exit__(None, None, None)
     assert caught.value.exit_code == 75
     assert list(read_dataset(bucket, Trajectory)) == RUNS and check_dataset(bucket).problems == []
+
+
+def test_a_second_call_on_the_same_machine_is_refused_and_does_not_stop_the_first(bucket):
+    with staged(bucket) as folder:
+        collected(folder)
+        for live in (False, True):
+            with pytest.raises(UserError, match="in use by another run"), staged(bucket, live=live):
+                pass
+    assert list(read_dataset(bucket, Trajectory)) == RUNS
 
 
 def test_a_checkpoint_of_a_run_that_was_taken_over_is_not_saved(bucket):
