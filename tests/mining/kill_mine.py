@@ -25,6 +25,7 @@ from rmsweb_jax.records import shards
 from tests.mining.disk_pools import mine_pools_at, outcome
 from tests.records.crash import Disk, Point
 from tests.records.kills import Tell, die, in_child
+from tests.records.sets import stable
 
 
 def run(tell: Tell, workdir: Path, folder: Path, point: Point | None, readings: int | None) -> None:
@@ -69,13 +70,14 @@ def last(root: Path, folder: Path) -> dict[str, Any]:
         found = outcome(workdir)
         if found != wanted or _names(workdir) != names:
             wrong = {name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)}
-            different.append([str((point, reading)), sorted(wrong | (_names(workdir) ^ names))])
+            left = _names(workdir)
+            different.append([str((point, reading)), sorted(wrong | (left - names | names - left).keys())])
         shutil.rmtree(workdir)
     return {"kills": kills, "different": different}
 
 
-def _names(workdir: Path) -> set[str]:
-    return {str(path.relative_to(workdir)) for path in workdir.rglob("*")}
+def _names(workdir: Path) -> Counter[str]:
+    return Counter(stable(str(path.relative_to(workdir))) for path in workdir.rglob("*"))
 
 
 def _phase(path: str) -> str:

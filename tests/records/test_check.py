@@ -84,6 +84,7 @@ def test_a_record_that_names_no_image(folder):
 
 def test_no_manifest(folder):
     (folder / "manifest.json").unlink()
+    (folder / "episodes.jsonl").unlink()
     assert "no finished data set here" in problem(folder)
 
 
