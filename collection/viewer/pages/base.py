@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from collection.viewer.folders import Folders, Found
@@ -69,7 +71,7 @@ class Sources:
 
     def images(self, data: str) -> Callable[[str | None], bool]:
         """Whether a screenshot of a data set is there."""
-        store = ImageStore(self.folders.all()[data].path)
+        store = _images(self.folders.all()[data].path)
         return lambda sha256: sha256 is not None and bool(_SHA256.fullmatch(sha256)) and sha256 in store
 
     def image(self, data: str, sha256: str) -> bytes:
@@ -82,9 +84,15 @@ class Sources:
         if found is None or not _SHA256.fullmatch(sha256):
             raise NotFoundError("no such screenshot")
         try:
-            return ImageStore(found.path).get(sha256)
+            return _images(found.path).get(sha256)
         except (UserError, OSError) as error:
             raise NotFoundError("this screenshot is missing or damaged") from error
+
+
+@functools.lru_cache(maxsize=256)
+def _images(folder: Path) -> ImageStore:
+    """The screenshots of a folder, whose places are read once."""
+    return ImageStore(folder)
 
 
 def counted(values: Iterable[str]) -> list[tuple[str, int]]:
