@@ -205,11 +205,14 @@ def test_damaged_labels_are_one_line(tmp_path):
         Labels(tmp_path)
 
 
-def test_a_folder_that_vanishes_leaves_a_page_that_says_so(tmp_path):
+def test_files_that_vanish_leave_a_page_that_says_so(tmp_path):
     root = make_runs(tmp_path / "runs")
     pages, index, labels = make_pages(root, tmp_path)
     client = TestClient(make_app(Viewer(pages, index, labels), pages), base_url=ADDRESS)
-    next((root / "collect").glob("*.array_record")).unlink()
+    for path in (root / "collect").glob("images-*"):
+        path.unlink()
+    assert client.get(EPISODE).status_code == 200
+    (root / "collect/manifest.json").unlink()
     answer = client.get(EPISODE)
     assert answer.status_code == 404 and "runs/collect" in answer.text
     assert client.get("/episodes").status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
@@ -70,9 +71,15 @@ class Sources:
         return run
 
     def images(self, data: str) -> Callable[[str | None], bool]:
-        """Whether a screenshot of a data set is there."""
+        """Whether a screenshot of a data set is there, and can be read."""
         store = _images(self.folders.all()[data].path)
-        return lambda sha256: sha256 is not None and bool(_SHA256.fullmatch(sha256)) and sha256 in store
+
+        def is_there(sha256: str | None) -> bool:
+            with contextlib.suppress(UserError, OSError):
+                return sha256 is not None and sha256 in store
+            return False
+
+        return is_there
 
     def image(self, data: str, sha256: str) -> bytes:
         """The bytes of a screenshot of a data set.
