@@ -129,12 +129,8 @@ def publish_folder(folder: Path, owner: Owner) -> None:
 
 
 def _upload(files: list[Path], folder: Path, target: StorePath) -> None:
-    pool = ThreadPoolExecutor(_THREADS)
-    try:
-        for upload in [pool.submit((target / str(path.relative_to(folder))).upload, path) for path in files]:
-            upload.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(lambda path: (target / str(path.relative_to(folder))).upload(path), files))
 
 
 def _files(folder: Path, datasets: list[Path]) -> Iterator[Path]:
