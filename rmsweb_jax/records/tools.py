@@ -90,7 +90,7 @@ def _readable(folder: AnyPath, check: Check) -> Iterator[Record]:
 def _journaled(journal: AnyPath, check: Check) -> Iterator[Record]:
     assert isinstance(journal, Path)
     if any(problem.startswith(str(journal)) for problem in check.problems):
-        return  # The run cannot go on, and its episodes cannot be told.
+        return  # What it holds cannot be known.
     for _, place in find_episodes(journal)[0].values():
         try:
             yield Trajectory.model_validate_json(read_record(journal, place))
