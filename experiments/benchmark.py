@@ -33,8 +33,8 @@ from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, on_mesh, ro
 from rmsweb_jax.data.packing import Packer, RowShape, TreeSize, useful_work
 from rmsweb_jax.data.sft import VALUES
 from rmsweb_jax.data.sizes import SampleSize
-from rmsweb_jax.decoding.engine import Engine, generate
-from rmsweb_jax.decoding.requests import Request, Sampling
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Request, Sampling, join
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.decoding.weights import choose_layout
 from rmsweb_jax.qwen3_vl.backends import choose_attention
@@ -227,7 +227,7 @@ def engine(setup: Setup) -> dict[str, Any]:
 
     def step() -> Any:
         asked = [Request(one, sampling, 0, at, made.policy) for at, one in enumerate(examples)]
-        return [drawn.log_probs for drawn in generate(made, asked)]
+        return [drawn.log_probs for _, drawn in join(made.stream(asked))]
 
     replies = (config.response,) * config.num_samples
     work = useful_work([TreeSize(config.prompt, replies, (len(one.patches[0]),)) for one in examples])

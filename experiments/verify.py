@@ -36,9 +36,9 @@ from rmsweb_jax.data.packing import Packer, Part, RowShape
 from rmsweb_jax.data.sft import VALUES
 from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.decoding.attention import KeySpan, attend_ring, merge
-from rmsweb_jax.decoding.engine import Engine, generate
+from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.quantized import swap_last_axes, to_cache
-from rmsweb_jax.decoding.requests import Request, Sampling
+from rmsweb_jax.decoding.requests import Request, Sampling, join
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import BACKENDS, TPU_LANES, AttentionConfig
@@ -420,7 +420,8 @@ def check_rl(report: Report, setup: Setup) -> None:
         Request(example, sampling, prompt_id=number, adapter=engine.policy)
         for number, example in enumerate(examples)
     ]
-    drawn = generate(engine, requests)
+    joined = dict(join(engine.stream(requests)))
+    drawn = [joined[request] for request in requests]
     seconds = time.monotonic() - begin
     del engine  # Gradients need the memory.
     log_probs = np.concatenate([part for one in drawn for part in one.log_probs])

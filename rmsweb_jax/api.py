@@ -23,8 +23,8 @@ from pydantic import ValidationError
 from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, on_mesh, round_up
 from rmsweb_jax.data.packing import Part, RowShape
 from rmsweb_jax.data.sources import stable_hash
-from rmsweb_jax.decoding.engine import Engine, generate
-from rmsweb_jax.decoding.requests import Request, Sampling
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Request, Sampling, join
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
@@ -239,9 +239,8 @@ class Policy:
             Request(example, sampling, seed, stable_hash(example.sample_id), engine.policy)
             for example in examples
         ]
-        return [
-            [processor.decode_response(tokens) for tokens in one.tokens] for one in generate(engine, requests)
-        ]
+        drawn = dict(join(engine.stream(requests)))
+        return [[processor.decode_response(one) for one in drawn[request].tokens] for request in requests]
 
     def _check_length(self, prompt: int, reply: int = 0) -> None:
         context = self.model.config.text.max_position_embeddings

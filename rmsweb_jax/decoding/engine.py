@@ -11,7 +11,8 @@ import collections
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -25,15 +26,7 @@ from rmsweb_jax.decoding.draw import Restrictions
 from rmsweb_jax.decoding.forward import Chunk, Vision
 from rmsweb_jax.decoding.programs import Emitted, LaneTable
 from rmsweb_jax.decoding.quantized import CACHE_DTYPES
-from rmsweb_jax.decoding.requests import (
-    Collector,
-    Constraint,
-    Drawn,
-    Request,
-    Responses,
-    Sampling,
-    TopTokens,
-)
+from rmsweb_jax.decoding.requests import Constraint, Drawn, Request, Sampling, TopTokens
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.decoding.weights import LayerAdapters, Layout, adapter_rank, choose_layout
 from rmsweb_jax.errors import UserError
@@ -118,9 +111,10 @@ class LaneUse:
 
 
 class Engine:
-    """Draws responses with one model and some adapters on it. One thread owns it.
+    """Draws responses with one model and some adapters on it.
 
-    With several processes all of them must make the same calls with the same requests.
+    One thread draws, by `stream`. Others may submit and cancel requests and set adapters, which takes effect
+    before the next step. With several processes all of them must make the same calls with the same requests.
 
     Args:
       model: read while the engine is made, and its vision tower later on.
@@ -195,7 +189,10 @@ class Engine:
         self._table = empty_table(sizes)
         self._limits = _empty_limits(sizes, self.config.text.vocab_size)
         self._on_device: LaneTable | None = None
-        self._reports: list[Drawn] = []
+        self._reports: collections.deque[Drawn] = collections.deque()
+        # Of any thread; the one that draws makes them between two steps.
+        self._calls: collections.deque[Callable[[], None]] = collections.deque()
+        self._called, self._stopped = threading.Condition(), False
 
     @classmethod
     def for_policy(
@@ -252,19 +249,27 @@ class Engine:
         """Puts prepared adapters into a slot, from 1; lanes that use it go on with the new ones."""
         if not 1 <= slot < len(self.versions):
             raise UserError(f"adapters for slot {slot}: the engine has {len(self.versions) - 1}")
-        self._adapters = programs.set_adapters(self._adapters, new, np.int32(slot - 1), layout=self.layout)
-        self.versions[slot] = version
+
+        def put() -> None:
+            self._adapters = programs.set_adapters(
+                self._adapters, new, np.int32(slot - 1), layout=self.layout
+            )
+            self.versions[slot] = version
+
+        self._call(put)
 
     # --- requests
 
     @property
     def busy(self) -> bool:
-        """True while a request waits or is decoded."""
+        """True while a request waits or is decoded; for the thread that draws."""
+        self._make_calls()
         return bool(self._all())
 
     @property
     def wants(self) -> bool:
-        """True while another request would soon get lanes on some host."""
+        """True while another request would soon get lanes on some host; for the thread that draws."""
+        self._make_calls()
         for host in self.hosts:
             rows = [held for shard, held in enumerate(self._held_prompts) if self._host_of[shard] == host]
             free = sum(prompt is None for held in rows for prompt in held)
@@ -293,21 +298,41 @@ class Engine:
         if _restricted(sampling) and not self.serving:
             raise UserError("this engine draws from the whole distribution: start it with serving=True")
 
-    def add(self, request: Request) -> None:
+    def submit(self, request: Request) -> None:
         """Queues a request, first in first out.
 
         Raises:
           UserError: see `check`.
         """
         self.check(request.prompt.prompt_length, request.sampling)
+        self._call(functools.partial(self._add, request))
+
+    def cancel(self, request: Request, sample: int | None = None) -> None:
+        """Ends one sample, or the whole request, without another report of it."""
+        self._call(functools.partial(self._cancel, request, sample))
+
+    def _call(self, work: Callable[[], None]) -> None:
+        with self._called:
+            self._calls.append(work)
+            self._called.notify()
+
+    def _make_calls(self) -> None:
+        while self._calls:
+            self._calls.popleft()()
+
+    def _add(self, request: Request) -> None:
         self._arrived += 1
         prompt = _Prompt(request, self._arrived, request.prompt.prompt_length)
         prompt.waiting.extend(range(request.sampling.num_samples))
         prompt.lanes = [None] * min(self.sizes.samples, request.sampling.num_samples)
         self._waiting.append(prompt)
 
-    def cancel(self, request: Request, sample: int | None = None) -> None:
-        """Ends one sample, or the whole request, without another report of it."""
+    def _cancel(self, request: Request, sample: int | None) -> None:
+        self._reports = collections.deque(
+            one
+            for one in self._reports
+            if one.request is not request or (sample is not None and one.sample != sample)
+        )
         prompt = next((one for one in self._all() if one.request is request), None)
         if prompt is None:
             return
@@ -327,12 +352,42 @@ class Engine:
 
     # --- running
 
-    def advance(self) -> list[Drawn]:
-        """Prefills and decodes a few steps, and reports what was drawn.
+    def stream(self, requests: Iterable[Request] = (), *, wait: bool = False) -> Iterator[Drawn]:
+        """Draws, and yields what is drawn after each step, until no request is left.
+
+        What a caller does not take is there for the next one.
+
+        Args:
+          requests: submitted first.
+          wait: wait for other requests when none is left, until `stop`.
 
         Raises:
-          UserError: a device's memory does not hold a program.
+          UserError: see `check`; or a device's memory does not hold a program.
         """
+        for request in requests:
+            self.submit(request)
+        while True:
+            if wait and not self._reports and not self._all():
+                with self._called:
+                    self._called.wait_for(lambda: self._stopped or self._calls)
+            self._make_calls()
+            if self._stopped:
+                return
+            if self._reports:
+                yield self._reports.popleft()
+            elif self._all():
+                self._step()
+            elif not wait:
+                return
+
+    def stop(self) -> None:
+        """Ends streams after their step, for good."""
+        with self._called:
+            self._stopped = True
+            self._called.notify()
+
+    def _step(self) -> None:
+        """Prefills and decodes a few steps, and reports what was drawn."""
         with _one_line_if_full(self.sizes):
             self._admit()
             self._prefill()
@@ -346,8 +401,6 @@ class Engine:
             elif self.serving:
                 # Chunks that wait on the device would hold up a request that comes now.
                 jax.block_until_ready(self._slots.lengths)
-        reports, self._reports = self._reports, []
-        return reports
 
     def warm_up(self, report: Callable[[int, int], None] = lambda done, total: None) -> None:
         """Compiles every program; later calls compile nothing.
@@ -710,20 +763,6 @@ class Engine:
         if finish is not None:
             self._free_lane(lane)
             self._release(prompt)
-
-
-def generate(engine: Engine, requests: Sequence[Request]) -> list[Responses]:
-    """Draws all responses to the requests; returns them in order.
-
-    Raises:
-      UserError: a request does not fit the engine, or a response ended with an error.
-    """
-    for request in requests:
-        engine.add(request)
-    collector, found = Collector(), {}
-    while engine.busy:
-        found |= dict(collector.take(engine.advance()))
-    return [found[request] for request in requests]
 
 
 @contextlib.contextmanager

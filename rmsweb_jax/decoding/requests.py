@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -82,7 +83,7 @@ class TopTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """Tokens that one call of `Engine.advance` has drawn for a sample.
+    """Tokens that one step of the engine has drawn for a sample.
 
     Attributes:
       sample: index among the request's responses.
@@ -122,47 +123,36 @@ class Responses:
     versions: tuple[Int32[np.ndarray, " _"], ...]
 
 
-class Collector:
-    """Joins reports until all responses of a request have ended."""
+def join(drawn: Iterable[Drawn]) -> Iterator[tuple[Request, Responses]]:
+    """Joins what is drawn; yields each request and its responses when all of them have ended.
 
-    def __init__(self) -> None:
-        self._parts: dict[Request, dict[int, list[Drawn]]] = {}
-
-    def take(self, reports: Iterable[Drawn]) -> list[tuple[Request, Responses]]:
-        """Adds reports; returns the requests that are complete, in order of completion.
-
-        Raises:
-          UserError: a response ended with an error.
-        """
-        complete = []
-        for report in reports:
-            if report.finish == "error":
-                name = report.request.prompt.sample_id
-                raise UserError(f"{name}: {report.error.removeprefix(f'{name}: ')}")
-            parts = self._parts.setdefault(report.request, {})
-            parts.setdefault(report.sample, []).append(report)
-            ended = [drawn[-1].finish is not None for drawn in parts.values()]
-            if len(ended) == report.request.sampling.num_samples and all(ended):
-                complete.append((report.request, _joined(self._parts.pop(report.request))))
-        return complete
-
-    def drop(self, request: Request) -> None:
-        """Forgets a request that was cancelled."""
-        self._parts.pop(request, None)
+    Raises:
+      UserError: a response ended with an error.
+    """
+    parts: defaultdict[Request, defaultdict[int, list[Drawn]]] = defaultdict(lambda: defaultdict(list))
+    for one in drawn:
+        if one.finish == "error":
+            name = one.request.prompt.sample_id
+            raise UserError(f"{name}: {one.error.removeprefix(f'{name}: ')}")
+        samples = parts[one.request]
+        samples[one.sample].append(one)
+        ended = sum(part[-1].finish is not None for part in samples.values())
+        if ended == one.request.sampling.num_samples:
+            yield one.request, _responses(parts.pop(one.request))
 
 
-def _joined(parts: dict[int, list[Drawn]]) -> Responses:
+def _responses(parts: dict[int, list[Drawn]]) -> Responses:
     samples = [parts[sample] for sample in sorted(parts)]
 
-    def join(name: str, dtype: type) -> tuple[np.ndarray, ...]:
+    def joined(name: str, dtype: type) -> tuple[np.ndarray, ...]:
         return tuple(
             np.asarray([value for drawn in sample for value in getattr(drawn, name)], dtype)
             for sample in samples
         )
 
     return Responses(
-        tokens=join("tokens", np.int32),
-        log_probs=join("log_probs", np.float32),
+        tokens=joined("tokens", np.int32),
+        log_probs=joined("log_probs", np.float32),
         truncated=np.asarray([sample[-1].finish != "stop" for sample in samples]),
-        versions=join("versions", np.int32),
+        versions=joined("versions", np.int32),
     )

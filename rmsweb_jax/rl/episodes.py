@@ -26,7 +26,7 @@ from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.functions import find_gate
 from rmsweb_jax.rl.gates import COMPETENT_REWARD, gate_group
 from rmsweb_jax.rl.prompts import Prompt, RlData
-from rmsweb_jax.rl.remote.generator import RemoteGenerator, version_of
+from rmsweb_jax.rl.remote.generator import Endpoint, version_of
 from rmsweb_jax.rl.rollout import Group, Rollouts
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
@@ -226,7 +226,7 @@ class EpisodeRollouts(Rollouts):
 
     Args:
       source: plays the episodes.
-      generator: of the server that the episodes' actor asks, with the policy loaded.
+      endpoint: the server that the episodes' actor asks, with the policy loaded.
       data: mined prompts: those of a task that no episode solves serve as salvage targets.
       position: tasks that earlier runs have played.
     """
@@ -234,13 +234,13 @@ class EpisodeRollouts(Rollouts):
     def __init__(
         self,
         source: EpisodeSource,
-        generator: RemoteGenerator,
+        endpoint: Endpoint,
         data: RlData,
         config: OnlineConfig,
         position: int = 0,
     ):
         super().__init__(
-            generator,
+            endpoint,
             data,
             config.sampling,
             _no_score,
@@ -248,7 +248,7 @@ class EpisodeRollouts(Rollouts):
             config.seed,
             position=position,
         )
-        self._source, self._remote, self._config = source, generator, config
+        self._source, self._endpoint, self._config = source, endpoint, config
         self._batch: _Batch | None = None
         # By which a killed run has begun the next tasks; None before the first policy is loaded.
         self._earlier: str | None = None
@@ -259,9 +259,9 @@ class EpisodeRollouts(Rollouts):
     def load(self, model: Qwen3VL, version: int) -> None:
         begun = self._begun_before(version) if self._earlier is None else None
         if begun is not None and not begun.complete:
-            self._remote.held.add(begun.policy)
+            self._endpoint.held.add(begun.policy)
         super().load(model, version)
-        there = begun is not None and (begun.complete or begun.policy in self._remote.policies)
+        there = begun is not None and (begun.complete or begun.policy in self._endpoint.policies)
         self._earlier = begun.policy if begun is not None and there else ""
 
     def _begun_before(self, version: int) -> Begun | None:
@@ -278,10 +278,10 @@ class EpisodeRollouts(Rollouts):
         Raises:
           UserError: too many episodes have no reward, the policy never acts, or tokens are not its own.
         """
-        batch = self._batch or self._begin_batch(count, self._earlier or self._remote.policy)
+        batch = self._batch or self._begin_batch(count, self._earlier or self._endpoint.policy)
         self._batch, self._earlier = None, ""
         folder = _wait(batch)
-        self._remote.held.discard(batch.policy)
+        self._endpoint.held.discard(batch.policy)
         try:
             groups = self._groups(folder, batch)
         except UserError:
@@ -291,7 +291,7 @@ class EpisodeRollouts(Rollouts):
         self.position += count
         self.limit = self.position
         if self._config.max_staleness and self.version + 1 < self._config.iterations:
-            self._batch = self._begin_batch(count, self._remote.policy)
+            self._batch = self._begin_batch(count, self._endpoint.policy)
         return groups
 
     def close(self) -> None:
@@ -306,7 +306,7 @@ class EpisodeRollouts(Rollouts):
                 playing = self._source.begin(self.position, count, self._config.num_samples, policy)
             except UserError as error:
                 failed = error
-        self._remote.held.add(policy)
+        self._endpoint.held.add(policy)
         return _Batch(policy, playing, failed)
 
     def _groups(self, folder: Path, batch: _Batch) -> list[EpisodeGroup]:
@@ -325,9 +325,8 @@ class EpisodeRollouts(Rollouts):
             )
         return groups
 
-    def _begin(self) -> Any:
-        # Prompts of the run are not drawn one by one; those of the evaluation are.
-        return self._waiting.popleft() if self._waiting else None
+    def _begin(self) -> None:
+        """Does nothing: prompts of the run are not drawn one by one; those of the evaluation are."""
 
     def _group(
         self, task_id: str, runs: Sequence[Trajectory], encoder: Encoder, batch: _Batch

@@ -8,8 +8,8 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,11 +17,12 @@ from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64
 
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.engine import Engine
-from rmsweb_jax.decoding.requests import Collector, Request, Responses, Sampling
+from rmsweb_jax.decoding.requests import Request, Responses, Sampling, join
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.gates import Gate, gate_group, salvage_ds
 from rmsweb_jax.rl.prompts import Prompt, RlData
+from rmsweb_jax.rl.remote.generator import Endpoint
 from rmsweb_jax.training.mesh import from_all_processes
 
 # Assumed share of accepted groups before any group has been scored.
@@ -30,15 +31,27 @@ FIRST_SHARE = 0.5
 _AHEAD, _THREADS = 8, 2
 
 
-@runtime_checkable
-class Generator(Protocol):
-    """What draws responses. With several processes all of them must make the same calls.
+class Sampler:
+    """Draws on the training devices. With several processes all of them must make the same calls.
 
-    Attributes:
-      encodes: it encodes a prompt when its turn comes; otherwise prompts are encoded ahead of it.
+    Args:
+      make: makes the engine of a policy, whose adapters are in slot 1.
     """
 
-    encodes: bool
+    def __init__(self, make: Callable[[Qwen3VL], Engine]):
+        self._make = make
+        self._engine: Engine | None = None
+        self._complete: Iterator[tuple[Request, Responses]] = iter(())
+        self._submitted = 0
+        # Requests that the engine does not want yet; of the first ones the prompts are encoded.
+        self._waiting: collections.deque[Request] = collections.deque()
+        self._ahead: collections.deque[Request] = collections.deque()
+        self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "prompts")
+
+    @property
+    def engine(self) -> Engine:
+        assert self._engine is not None, "load a policy first"
+        return self._engine
 
     def load(self, model: Qwen3VL, version: int) -> None:
         """Switches to a new policy, also for what is under way.
@@ -47,82 +60,41 @@ class Generator(Protocol):
           model: with its adapters; only read during this call.
           version: number of RL iterations that produced it.
         """
-        ...
-
-    @property
-    def wants(self) -> bool:
-        """True while another request would be begun soon."""
-        ...
-
-    @property
-    def hosts(self) -> Sequence[int]:
-        """Processes that share the reading of prompts."""
-        ...
+        if self._engine is None:
+            self._engine = self._make(model)
+            self._complete = join(self._engine.stream())
+        self._engine.load_adapters(1, model, version)
 
     def submit(self, request: Request) -> None:
-        """Queues a request whose prompt is a `Prompt`, and whose host is one of `hosts`."""
-        ...
+        """Queues a request."""
+        hosts = self.engine.hosts
+        request.adapter, request.host = 1, hosts[self._submitted % len(hosts)]
+        self._submitted += 1
+        self._waiting.append(request)
 
     def poll(self) -> list[tuple[Request, Responses]]:
-        """Goes on for a while, and returns the requests that are complete, of which there may be none."""
-        ...
-
-    def cancel(self, requests: Iterable[Request]) -> None:
-        """Drops requests that are under way."""
-        ...
+        """Goes on until a request is complete, and returns it; one at least must be under way."""
+        self._feed()
+        return [next(self._complete)]
 
     def unload(self) -> None:
         """Drops all requests, and frees weights and caches, so that the update has the memory."""
-        ...
+        self._engine, self._complete, self._submitted = None, iter(()), 0
+        self._waiting.clear()
+        self._ahead.clear()
 
-
-class LocalGenerator:
-    """Draws on the training devices.
-
-    Args:
-      make: makes the engine of a policy, whose adapters are in slot 1.
-    """
-
-    encodes = False
-
-    def __init__(self, make: Callable[[Qwen3VL], Engine]):
-        self._make = make
-        self._engine: Engine | None = None
-        self._collector = Collector()
-
-    @property
-    def engine(self) -> Engine:
-        assert self._engine is not None, "load a policy first"
-        return self._engine
-
-    def load(self, model: Qwen3VL, version: int) -> None:
-        if self._engine is None:
-            self._engine = self._make(model)
-            self._collector = Collector()
-        self._engine.load_adapters(1, model, version)
-
-    @property
-    def wants(self) -> bool:
-        return self.engine.wants
-
-    @property
-    def hosts(self) -> Sequence[int]:
-        return self.engine.hosts
-
-    def submit(self, request: Request) -> None:
-        request.adapter = 1
-        self.engine.add(request)
-
-    def poll(self) -> list[tuple[Request, Responses]]:
-        return self._collector.take(self.engine.advance())
-
-    def cancel(self, requests: Iterable[Request]) -> None:
-        for request in requests:
-            self.engine.cancel(request)
-            self._collector.drop(request)
-
-    def unload(self) -> None:
-        self._engine = None
+    def _feed(self) -> None:
+        """Gives the engine what it wants, and has a few more prompts encoded in the background."""
+        while True:
+            while self._waiting and len(self._ahead) < _AHEAD:
+                request = self._waiting.popleft()
+                self._ahead.append(request)
+                if request.host == jax.process_index():
+                    # Errors are raised where the engine asks for the prompt.
+                    self._threads.submit(request.prompt.encoded)
+            if not self._ahead or not self.engine.wants:
+                return
+            self.engine.submit(self._ahead.popleft())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,11 +189,11 @@ class _Complete(NamedTuple):
 class Rollouts:
     """The scored groups of a run, in the order of its prompts.
 
-    Prompts are encoded and responses scored in threads. With several processes each of them does its share,
-    and the rewards are exchanged.
+    Responses are scored in threads. With several processes each of them does its share, and the rewards are
+    exchanged.
 
     Args:
-      generator: with the policy loaded before groups are taken.
+      sampler: draws the responses; the policy is loaded before groups are taken.
       score: (response text, target text) -> reward.
       gate: decides on each group.
       position: groups that were taken in earlier runs; the next one has this position.
@@ -237,7 +209,7 @@ class Rollouts:
 
     def __init__(
         self,
-        generator: Generator,
+        sampler: Sampler | Endpoint,
         data: RlData,
         sampling: Sampling,
         score: Score,
@@ -247,22 +219,19 @@ class Rollouts:
         position: int = 0,
         kept: Sequence[Group] = (),
     ):
-        self.generator, self.position, self.limit = generator, position, position
+        self.sampler, self.position, self.limit = sampler, position, position
         self.share, self.seconds, self.version, self.dropped = FIRST_SHARE, 0.0, 0, 0
         self._data, self._sampling, self._score, self._seed = data, sampling, score, seed
         self._gate = gate
         self._begun = position
         self._under_way: dict[Request, int] = {}
-        self._foreign: dict[Request, Responses | None] = {}
         self._scored: dict[int, Group] = {group.position: group for group in kept}
         self._complete: dict[int, _Complete] = {}
-        self._waiting: collections.deque[Request] = collections.deque()
-        self._encoding: collections.deque[Request] = collections.deque()
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "rollouts")
 
     def load(self, model: Qwen3VL, version: int) -> None:
         """Switches to a new policy; what is under way goes on with it."""
-        self.generator.load(model, version)
+        self.sampler.load(model, version)
         self.version = version
 
     def take(self, count: int, oldest: int = 0) -> list[Group]:
@@ -274,8 +243,8 @@ class Rollouts:
         groups: list[Group] = []
         while len(groups) < count:
             self.limit = max(self.limit, self.position + count - len(groups))
-            # Also where the next group is complete: the generator goes on with them during the update.
-            self._submit()
+            # Also where the next group is complete: an endpoint goes on with them during the update.
+            self._begin()
             while self.position not in self._scored:
                 self._go_on()
             group = self._scored.pop(self.position)
@@ -288,21 +257,17 @@ class Rollouts:
 
     def draw(self, requests: Sequence[Request]) -> list[Responses]:
         """Draws responses to other requests, in order, while those of the run go on."""
-        self._foreign |= dict.fromkeys(requests)
-        hosts = self.generator.hosts
-        for place, request in enumerate(requests):
-            request.host = hosts[place % len(hosts)]
-        self._waiting.extend(requests)
-        while any(self._foreign[request] is None for request in requests):
-            self._go_on()
-        found = [self._foreign.pop(request) for request in requests]
-        return [responses for responses in found if responses is not None]
+        for request in requests:
+            self.sampler.submit(request)
+        found: dict[Request, Responses] = {}
+        while len(found) < len(requests):
+            found |= self._go_on()
+        return [found[request] for request in requests]
 
-    def stop(self) -> None:
-        """Drops what is under way and what was not taken; its prompts come again."""
-        self.generator.cancel(self._under_way)
+    def unload(self) -> None:
+        """Drops what is under way and what was not taken; its prompts come again, with the next policy."""
+        self.sampler.unload()
         self._under_way.clear()
-        self._encoding.clear()
         self._complete.clear()
         self._scored.clear()
         self._begun = self.limit = self.position
@@ -315,45 +280,30 @@ class Rollouts:
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
 
-    def _go_on(self) -> None:
-        """Begins what may be begun, lets the generator go on, and scores what is complete."""
-        self._submit()
+    def _go_on(self) -> dict[Request, Responses]:
+        """Begins what may be begun, and scores what is complete; returns responses to other requests."""
+        self._begin()
         start = time.monotonic()
-        finished = self.generator.poll()
+        finished = self.sampler.poll()
         self.seconds += time.monotonic() - start
+        others = {}
         for request, responses in finished:
             prompt = request.prompt
             assert isinstance(prompt, Prompt)
-            if request in self._foreign:
-                self._foreign[request] = responses
+            position = self._under_way.pop(request, None)
+            if position is None:
+                others[request] = responses
                 prompt.release()
                 continue
-            position = self._under_way.pop(request)
             mine = position % jax.process_count() == jax.process_index()
             scores = self._threads.submit(self._rewards, prompt, responses) if mine else None
             self._complete[position] = _Complete(prompt, responses, scores)
         self._exchange()
+        return others
 
-    def _submit(self) -> None:
-        while self.generator.wants and (request := self._next()) is not None:
-            self.generator.submit(request)
-
-    def _next(self) -> Request | None:
-        """Returns the next request; its process encodes it in the background ahead of its turn."""
-        while len(self._encoding) < _AHEAD and (request := self._begin()) is not None:
-            self._encoding.append(request)
-            if request.host == jax.process_index() and not self.generator.encodes:
-                # Errors are raised where the generator asks for the prompt.
-                self._threads.submit(request.prompt.encoded)
-        return self._encoding.popleft() if self._encoding else None
-
-    def _begin(self) -> Request | None:
-        """Begins a request: one of `draw`, or the next of the run, which go to the processes in turn."""
-        if self._waiting:
-            return self._waiting.popleft()
-        while self._begun < self.limit:
-            position = self._begun
-            self._begun += 1
+    def _begin(self) -> None:
+        """Begins the prompts of the run before the limit."""
+        for position in range(self._begun, self.limit):
             if position in self._scored:  # From the checkpoint.
                 continue
             epoch, place = divmod(position, len(self._data.train))
@@ -362,11 +312,9 @@ class Rollouts:
             # With the prompt's id and the sample's index, so that a response does not depend on its batch.
             seed = stable_hash(self._seed, self.version, epoch)
             request = Request(prompt, self._sampling, seed, stable_hash(prompt.prompt_id))
-            hosts = self.generator.hosts
-            request.host = hosts[position % len(hosts)]
             self._under_way[request] = position
-            return request
-        return None
+            self.sampler.submit(request)
+        self._begun = max(self._begun, self.limit)
 
     def _rewards(self, prompt: Prompt, responses: Responses) -> list[float]:
         rewards = [self._score(self._data.decode(tokens), prompt.target) for tokens in responses.tokens]

@@ -48,14 +48,8 @@ from rmsweb_jax.rl.metrics import (
     rollout_metrics,
 )
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
-from rmsweb_jax.rl.remote.generator import RemoteGenerator
-from rmsweb_jax.rl.rollout import (
-    Generator,
-    LocalGenerator,
-    Rollouts,
-    groups_from_json,
-    groups_to_json,
-)
+from rmsweb_jax.rl.remote.generator import Endpoint
+from rmsweb_jax.rl.rollout import Rollouts, Sampler, groups_from_json, groups_to_json
 from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
@@ -154,7 +148,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     if config.max_staleness and device_memory(mesh.devices.flat[0]) is not None:
         # The engine stays while the policy is updated.
         held = device_bytes(state.opt_state) + program_bytes(gradient(steps).compile())
-    generator = make_generator(config, sizes, processor, held, [data, held_out])
+    sampler = make_sampler(config, sizes, processor, held, [data, held_out])
 
     # 4. Resume: the run's own newest checkpoint, otherwise the given model. Random numbers come from the
     # seed, the policy's version and the prompt, so that there is no generator to restore. `fresh` is the rest
@@ -163,7 +157,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     every, fresh = config.checkpoint_every, {"position": 0, "kept": []}
     with Loop(STAGE, workdir, config.iterations, every, begin, checkpoints, state, fresh) as loop:
         state = loop.state
-        rollouts = make_rollouts(config, generator, data, loop.extra, episodes)
+        rollouts = make_rollouts(config, sampler, data, loop.extra, episodes)
         loop.callback(rollouts.close)
 
         # 5. The loop: sample and score until enough groups pass both gates, then update. Metrics are those of
@@ -178,8 +172,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             sampled_groups, sampled = sample_groups(config, rollouts, data, loop)
             if not config.max_staleness:
                 # Weights and caches for decoding are a second copy of the model; gradients need that memory.
-                rollouts.stop()
-                generator.unload()
+                rollouts.unload()
             updated = update_policy(
                 steps,
                 state,
@@ -216,10 +209,10 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
 
         # 6. Evaluate the last policy, export a model folder, and write the report last.
         trained = nnx.merge(graphdef, state.params, frozen)
-        rollouts.stop()
+        rollouts.unload()
         rollouts.load(trained, config.iterations)
         final, replies = evaluate(rollouts, held_out, config.sampling)
-        generator.unload()
+        rollouts.unload()
         loop.writer.write_replies(config.iterations + 1, replies)
     export(trained, source, folder, config.lora, config.model)
     if not is_first():
@@ -298,7 +291,7 @@ def open_prompts(
 
 def make_rollouts(
     config: RlConfig,
-    generator: Generator,
+    sampler: Sampler | Endpoint,
     data: RlData,
     extra: Mapping[str, Any],
     episodes: EpisodeSource | None,
@@ -306,10 +299,10 @@ def make_rollouts(
     """Makes what gives the run its groups, where a checkpoint's `extra` has left off."""
     position, gate = extra["position"], find_gate(config.gate, config.num_samples)
     if episodes is not None:
-        assert isinstance(config, OnlineConfig) and isinstance(generator, RemoteGenerator)
-        return EpisodeRollouts(episodes, generator, data, config, position)
+        assert isinstance(config, OnlineConfig) and isinstance(sampler, Endpoint)
+        return EpisodeRollouts(episodes, sampler, data, config, position)
     return Rollouts(
-        generator,
+        sampler,
         data,
         config.sampling,
         find_reward(config.reward),
@@ -320,13 +313,13 @@ def make_rollouts(
     )
 
 
-def make_generator(
+def make_sampler(
     config: RlConfig,
     sizes: Sequence[SampleSize],
     processor: Processor,
     held: int,
     data: Sequence[RlData],
-) -> Generator:
+) -> Sampler | Endpoint:
     """Makes what draws responses.
 
     Args:
@@ -335,13 +328,13 @@ def make_generator(
       data: the data sets of the prompts, each with its own images.
     """
     if config.rollout_engine == "local":
-        return LocalGenerator(functools.partial(make_engine, config, sizes, processor, held))
+        return Sampler(functools.partial(make_engine, config, sizes, processor, held))
     stores = [one.encoder.images for one in data]
 
     def image(sha256: str) -> bytes:
         return next((store for store in stores if sha256 in store), stores[0]).get(sha256)
 
-    return RemoteGenerator(config.endpoint, processor, image, config.lora)
+    return Endpoint(config.endpoint, processor, image, config.lora)
 
 
 def make_engine(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 
 from flax import nnx
@@ -53,10 +51,10 @@ class ServingEngine:
         self.engine, self.metrics = engine, ServerMetrics()
         self.adapters: dict[str, int] = {}
         self._model, self._limit = model, max_waiting + engine.sizes.lanes
-        self._changed = threading.Condition()
-        self._work: collections.deque[Callable[[], None]] = collections.deque()
+        self._lock = threading.Lock()
         self._pending: dict[Request, _Pending] = {}
-        self._closing = self._stopped = False
+        self.metrics.running.set_function(lambda: len(self._pending))
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -64,14 +62,14 @@ class ServingEngine:
 
     def close(self) -> None:
         """Stops the thread after its step; requests under way get an error. Can be called again."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        with self._lock:
+            self._stopped = True
+        self.engine.stop()
         self._thread.join()
 
     @property
     def alive(self) -> bool:
-        return not (self._stopped or self._closing)
+        return not self._stopped
 
     def submit(self, request: Request, on_report: Callable[[Report], None], adapter: str = "") -> None:
         """Queues a request whose size was checked.
@@ -84,19 +82,20 @@ class ServingEngine:
           KeyError: no adapter has this name.
           ApiError: too many requests wait, or the engine has stopped.
         """
-        with self._changed:
+        with self._lock:
+            self._check_alive()
             if len(self._pending) >= self._limit:
                 raise ApiError(f"{len(self._pending)} requests wait already; try again later", status=503)
             if adapter:
                 # The slot cannot be given to another adapter once the request is pending.
                 request.adapter = self.adapters[adapter]
-            self._enqueue(lambda: self.engine.add(request))
+            self.engine.submit(request)
             replies = set(range(request.sampling.num_samples))
             self._pending[request] = _Pending(on_report, time.perf_counter(), replies)
 
     def cancel(self, request: Request, sample: int | None = None) -> None:
         """Ends one sample of a request, or all of it, without another report."""
-        with self._changed:
+        with self._lock:
             pending = self._pending.get(request)
             if pending is None:
                 return
@@ -105,8 +104,7 @@ class ServingEngine:
                 del self._pending[request]
             else:
                 self._end(request, pending, sample)
-            if self.alive:
-                self._enqueue(lambda: self.engine.cancel(request, sample))
+            self.engine.cancel(request, sample)
 
     def load(self, name: str, folder: Path) -> None:
         """Loads a PEFT folder into a free slot.
@@ -124,33 +122,18 @@ class ServingEngine:
             new = self.engine.prepare_adapters(model)
         except UserError as error:
             raise ApiError(f"lora_path: {error}", "lora_path") from None
-        answer: Future[None] = Future()
-
-        def put() -> None:
-            with self._changed:
-                try:
-                    if name in self.adapters:
-                        raise ApiError(f"lora_name: {name!r} has already been loaded", "lora_name")
-                    # A request outlives the name of its adapter.
-                    used = {*self.adapters.values(), *(request.adapter for request in self._pending)}
-                    slots = range(1, len(self.engine.versions))
-                    slot = next((slot for slot in slots if slot not in used), None)
-                    if slot is None:
-                        raise ApiError(f"lora_name: all {len(slots)} slots are used; unload one", "lora_name")
-                    self.engine.set_adapters(slot, new)
-                    self.adapters[name] = slot
-                    answer.set_result(None)
-                except Exception as error:
-                    answer.set_exception(error)
-                self._changed.notify_all()
-
-        with self._changed:
-            self._enqueue(put)
-            # The engine may stop before it comes to this.
-            self._changed.wait_for(lambda: answer.done() or self._stopped)
-        if not answer.done():
-            raise _stopped()
-        answer.result()
+        with self._lock:
+            self._check_alive()
+            if name in self.adapters:
+                raise ApiError(f"lora_name: {name!r} has already been loaded", "lora_name")
+            # A request outlives the name of its adapter.
+            used = {*self.adapters.values(), *(request.adapter for request in self._pending)}
+            slots = range(1, len(self.engine.versions))
+            slot = next((slot for slot in slots if slot not in used), None)
+            if slot is None:
+                raise ApiError(f"lora_name: all {len(slots)} slots are used; unload one", "lora_name")
+            self.engine.set_adapters(slot, new)
+            self.adapters[name] = slot
 
     def unload(self, name: str) -> None:
         """Unloads an adapter; requests submitted before are still answered.
@@ -158,48 +141,30 @@ class ServingEngine:
         Raises:
           ApiError: no adapter has this name.
         """
-        with self._changed:
+        with self._lock:
             if self.adapters.pop(name, None) is None:
                 raise ApiError(f"lora_name: {name!r} is not loaded", "lora_name")
 
-    def _enqueue(self, work: Callable[[], None]) -> None:
-        """Lets the thread call a function.
-
-        Raises:
-          ApiError: the engine has stopped.
-        """
-        with self._changed:
-            if not self.alive:
-                raise _stopped()
-            self._work.append(work)
-            self._changed.notify_all()
+    def _check_alive(self) -> None:
+        if self._stopped:
+            raise _stopped()
 
     def _run(self) -> None:
         try:
-            while True:
-                with self._changed:
-                    self._changed.wait_for(lambda: self._closing or self._work or self.engine.busy)
-                    if self._closing:
-                        return
-                    work, self._work = self._work, collections.deque()
-                for one in work:
-                    one()
-                for report in self.engine.advance():
-                    self._hand_out(report)
-                self.metrics.running.set(len(self._pending))
+            for report in self.engine.stream(wait=True):
+                self._hand_out(report)
         except Exception:
             # The clients get an error, and the log the cause.
             logging.exception("the engine stopped")
         finally:
-            with self._changed:
+            with self._lock:
                 self._stopped = True
                 all_pending, self._pending = list(self._pending.values()), {}
-                self._changed.notify_all()
             for pending in all_pending:
                 pending.on_report(_stopped())
 
     def _hand_out(self, report: Drawn) -> None:
-        with self._changed:
+        with self._lock:
             pending = self._pending.get(report.request)
             if pending is None:  # Cancelled meanwhile.
                 return

@@ -20,8 +20,8 @@ from rmsweb_jax.data.encoding import Encoder, LazyExample
 from rmsweb_jax.data.sft import SftData
 from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import stable_hash
-from rmsweb_jax.decoding.engine import Engine, generate
-from rmsweb_jax.decoding.requests import Request, Sampling
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Request, Sampling, join
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -166,9 +166,9 @@ class GreedyReplies:
             model, self._sizes, eos=processor.end_id, banned=tuple(processor.banned_ids)
         )
         # Greedy, so that the seeds do not matter.
-        drawn = generate(
-            engine, [Request(example, self._sampling, adapter=engine.policy) for example in examples]
-        )
+        requests = [Request(example, self._sampling, adapter=engine.policy) for example in examples]
+        joined = dict(join(engine.stream(requests)))
+        drawn = [joined[request] for request in requests]
         replies = []
         for (sample, _), responses in zip(self._actions, drawn, strict=True):
             reply = processor.decode_response(responses.tokens[0])

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rmsweb_jax.data.batching import Encodable, Example
-from rmsweb_jax.decoding.engine import Engine, generate
-from rmsweb_jax.decoding.requests import Request, Responses, Sampling
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Drawn, Request, Responses, Sampling, join
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 
@@ -36,6 +36,21 @@ def draw(
     """Draws responses to prompts (tokens, or examples); settings are those of `Engine.for_policy`."""
     engine = Engine.for_policy(model, sizes, eos=eos, **settings)
     return generate(engine, requests(engine, prompts, sampling, seeds, prompt_ids))
+
+
+def generate(engine: Engine, requests: Sequence[Request]) -> list[Responses]:
+    """Draws all responses to the requests; returns them in order."""
+    drawn = dict(join(engine.stream(requests)))
+    return [drawn[request] for request in requests]
+
+
+def step(engine: Engine) -> list[Drawn]:
+    """What one step of an engine draws, which may be nothing."""
+    engine._make_calls()
+    engine._step()
+    drawn = list(engine._reports)
+    engine._reports.clear()
+    return drawn
 
 
 def requests(

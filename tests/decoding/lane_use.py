@@ -20,7 +20,7 @@ from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes, spare_prompts
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.mesh import make_mesh
-from tests.decoding.drawing import text_example
+from tests.decoding.drawing import step, text_example
 from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
 
@@ -116,10 +116,10 @@ def run(engine: FixedLengths, iterations: Sequence[Sequence[Sequence[int]]], sta
     begun, iteration_of, first = next(order, None), {}, 0
     while begun or engine.busy:
         while begun and engine.wants and begun[1] <= first + staleness:
-            engine.add(begun[0])
+            engine.submit(begun[0])
             iteration_of[begun[0]] = begun[1]
             begun = next(order, None)
-        for report in engine.advance():
+        for report in step(engine):
             if report.finish is not None:
                 left[iteration_of[report.request]] -= 1
         while first < len(left) - 1 and left[first] == 0:

@@ -15,12 +15,12 @@ from PIL import Image
 from transformers import Qwen3VLForConditionalGeneration
 
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.decoding.engine import Engine, generate
+from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Responses, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes, sizes_for
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.processor import image_patches
-from tests.decoding.drawing import requests
+from tests.decoding.drawing import generate, requests
 
 PROMPTS, SAMPLES = 4, 8
 SPECIAL = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding import cache, programs
-from rmsweb_jax.decoding.engine import Engine, generate
-from rmsweb_jax.decoding.requests import Collector, Sampling
+from rmsweb_jax.decoding.engine import Engine
+from rmsweb_jax.decoding.requests import Sampling, join
 from rmsweb_jax.decoding.sizes import EngineSizes, fit_sizes, token_bytes
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
@@ -25,7 +25,16 @@ from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.config import LoRAConfig
 from tests.compilations import compilations
-from tests.decoding.drawing import SIZES, draw, requests, text_example, tokens_of, with_sizes
+from tests.decoding.drawing import (
+    SIZES,
+    draw,
+    generate,
+    requests,
+    step,
+    text_example,
+    tokens_of,
+    with_sizes,
+)
 from tests.qwen3_vl import conftest as models
 from tests.qwen3_vl.conftest import IMAGE_TOKEN
 from tests.qwen3_vl.random_models import random_model
@@ -128,13 +137,13 @@ def test_a_response_depends_on_its_own_request_alone(order, lanes, samples, slot
     # More samples than lanes.
     asked = requests(engine, PROMPTS * 2, Sampling(9, NEW), list(range(6)))
     for number in order:
-        engine.add(asked[number])
+        engine.submit(asked[number])
     found, calls = collections.defaultdict(list), 0
     while engine.busy:
         for number, call in cancelled.items():
             if call == calls:
                 engine.cancel(asked[number], None if number % 2 else 3)
-        for report in engine.advance():
+        for report in step(engine):
             found[asked.index(report.request), report.sample] += report.tokens
             assert not report.error
         calls += 1
@@ -223,15 +232,13 @@ def test_a_new_policy_brings_its_vision_tower():
 def test_the_first_token_has_the_version_that_read_the_prompt(model):
     engine = Engine.for_policy(model, with_sizes(lanes=4, samples=4), eos=-1, serving=True)
     first, second = requests(engine, PROMPTS[1:], Sampling(4, 8))
-    engine.add(first)
-    engine.advance()
-    engine.add(second)
-    engine.advance()
+    engine.submit(first)
+    step(engine)
+    engine.submit(second)
+    step(engine)
     # The second prompt is read, and waits for lanes.
     engine.load_adapters(1, model, version=5)
-    collector, found = Collector(), {}
-    while engine.busy:
-        found |= dict(collector.take(engine.advance()))
+    found = dict(join(engine.stream()))
     assert {tuple(versions.tolist()) for versions in found[second].versions} == {(0, *[5] * 7)}
 
 
@@ -257,13 +264,11 @@ def test_each_request_uses_its_own_adapters_and_a_swap_holds_for_what_follows(mo
     engine.load_adapters(2, other, version=1)
     (request,) = requests(engine, [PROMPTS[0]], Sampling(4, 16))
     request.adapter = 1
-    engine.add(request)
-    collector = Collector()
-    found = collector.take(engine.advance())
+    engine.submit(request)
+    drawn = step(engine)
     engine.load_adapters(1, other, version=4)
-    while engine.busy:
-        found += collector.take(engine.advance())
-    for versions in found[0][1].versions:
+    found = dict(join([*drawn, *engine.stream()]))
+    for versions in found[request].versions:
         assert versions.tolist() == [3] * engine.sizes.steps + [4] * (16 - engine.sizes.steps)
     with pytest.raises(UserError, match=r"rank 4 do not fit the engine's rank 2"):
         Engine(make_model(None), SIZES, eos=-1, adapters=1, adapter_rank=2).load_adapters(1, model)
@@ -299,17 +304,17 @@ def test_a_request_is_cancelled_in_every_state(model, serving, whole, calls):
     """Waiting, while it is prefilled (three chunks), and while it is decoded."""
     engine = Engine.for_policy(model, with_sizes(chunks=(4,), prompts=1, lanes=2), eos=-1, serving=serving)
     first, second = requests(engine, [PROMPTS[0][:12], PROMPTS[1]], Sampling(2, 16))
-    engine.add(first)
-    engine.add(second)
+    engine.submit(first)
+    engine.submit(second)
     for _ in range(calls):
-        engine.advance()
+        step(engine)
     for request in (first, second)[calls % 2 :]:
         for sample in [None] if whole else [0, 1]:
             engine.cancel(request, sample)
     left = first if calls % 2 else None
     ended = []
     for _ in range(40):
-        ended += [report.request for report in engine.advance() if report.finish]
+        ended += [report.request for report in step(engine) if report.finish]
     assert ended == [left] * 2 * (left is not None) and not engine.busy
     # Its slot and lanes are free.
     assert len(generate(engine, requests(engine, [PROMPTS[2]] * 3, SAMPLING))) == 3
@@ -319,16 +324,33 @@ def test_cancelled_samples_and_requests_are_not_reported(model):
     engine = Engine.for_policy(model, with_sizes(lanes=2), eos=-1)
     first, second, third = requests(engine, PROMPTS, Sampling(4, 16))
     for request in (first, second, third):
-        engine.add(request)
-    engine.advance()
+        engine.submit(request)
+    step(engine)
     engine.cancel(first)
     engine.cancel(second, 1)
     reports = collections.Counter()
-    while engine.busy:
-        for report in engine.advance():
-            reports[report.request, report.sample] += report.finish is not None
+    for report in engine.stream():
+        reports[report.request, report.sample] += report.finish is not None
     assert set(reports) == {(second, 0), (second, 2), (second, 3), *((third, sample) for sample in range(4))}
     assert set(reports.values()) == {1}
+
+
+def test_a_stream_goes_on_where_another_was_left(model):
+    """And has nothing of a request that was cancelled in between, though it was drawn in the same step."""
+    engine = Engine.for_policy(model, with_sizes(prompts=8), eos=-1)
+    first, second, third = requests(engine, [*PROMPTS[1:], PROMPTS[1]], Sampling(2, 8), [1, 2, 3])
+    expected = tokens_of(generate(engine, [first, second]))
+    drawn = []
+    for one in engine.stream([first, third, second]):
+        drawn.append(one)
+        if any(other.request is third for other in engine._reports):
+            break
+    engine.cancel(third)
+    rest = list(engine.stream())
+    assert rest and third not in {one.request for one in rest}
+    found = dict(join([*drawn, *rest]))
+    assert tokens_of([found[first], found[second]]) == expected
+    assert not engine.busy and list(engine.stream()) == []
 
 
 @pytest.mark.parametrize(
@@ -343,7 +365,7 @@ def test_cancelled_samples_and_requests_are_not_reported(model):
 def test_what_does_not_fit_is_refused(model, length, sampling, line):
     engine = Engine.for_policy(model, SIZES, eos=-1)
     with pytest.raises(UserError, match=line):
-        engine.add(requests(engine, [[1] * length], sampling)[0])
+        engine.submit(requests(engine, [[1] * length], sampling)[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -366,13 +388,9 @@ def test_a_prompt_that_cannot_be_encoded_ends_its_own_request(model, serving, er
     longer = dataclasses.replace(text_example(PROMPTS[1]), prompt_length=1)
     images = Example("two", np.arange(4, dtype=np.int32), 4, np.zeros(0, bool), (), ((1, 2, 2),) * 2)
     asked += requests(engine, [longer, images], SAMPLING)
-    for request in asked:
-        engine.add(request)
-    finished = collections.Counter()
-    while engine.busy:
-        finished.update(
-            (asked.index(one.request), one.finish, one.error) for one in engine.advance() if one.finish
-        )
+    finished = collections.Counter(
+        (asked.index(one.request), one.finish, one.error) for one in engine.stream(asked) if one.finish
+    )
     assert finished == {
         (0, "length", ""): 4,
         (1, "error", "broken: no picture"): 4,
@@ -388,15 +406,15 @@ def test_short_prompts_go_between_the_chunks_of_long_ones(model):
     sizes = with_sizes(prompt_width=64, prompts=8, chunks=(4,), steps=1)
     engine = Engine.for_policy(model, sizes, eos=-1, serving=True)
     long, other, *short = requests(engine, [[4] * 60, [5] * 60, [6] * 3, [7] * 4, [8] * 2], Sampling(1, 2))
-    engine.add(long)
-    engine.add(other)
-    engine.advance()
+    engine.submit(long)
+    engine.submit(other)
+    step(engine)
     for request in short:
-        engine.add(request)
+        engine.submit(request)
     ended = []
     while engine.busy:
         calls = engine.use.chunks
-        ended += [(report.request, calls) for report in engine.advance() if report.finish]
+        ended += [(report.request, calls) for report in step(engine) if report.finish]
     order = [request for request, _ in ended]
     assert order == [*short, long, other]
     # Each waits for a chunk of the long one at most; that one for all of the short ones.
@@ -419,12 +437,8 @@ def test_images_return_after_another_prompt(model):
         engine = Engine.for_policy(model, sizes, eos=-1, serving=True)
         asked = requests(engine, examples, SAMPLING)
         if together:
-            collector, found = Collector(), {}
-            engine.add(asked[0])
-            found |= dict(collector.take(engine.advance()))
-            engine.add(asked[1])
-            while engine.busy:
-                found |= dict(collector.take(engine.advance()))
+            engine.submit(asked[0])
+            found = dict(join([*step(engine), *engine.stream([asked[1]])]))
             drawn.append(tokens_of([found[request] for request in asked]))
         else:
             drawn.append(tokens_of([generate(engine, [request])[0] for request in asked]))
@@ -445,11 +459,9 @@ def test_a_log_probability_that_is_not_a_number_is_an_error():
     model.language_model.norm.scale[...] = model.language_model.norm.scale[...].at[0].set(jnp.nan)
     engine = Engine(model, SIZES, eos=-1)
     asked = requests(engine, PROMPTS[:2], SAMPLING)
-    for request in asked:
-        engine.add(request)
-    finished = collections.Counter()
-    while engine.busy:
-        finished.update((report.request, report.finish, report.error[:18]) for report in engine.advance())
+    finished = collections.Counter(
+        (report.request, report.finish, report.error[:18]) for report in engine.stream(asked)
+    )
     assert finished == {(request, "error", "a log-probability "): 4 for request in asked}
 
 
@@ -522,11 +534,7 @@ class TestRestrictions:
 
     def test_the_most_likely_tokens(self, engine):
         (request,) = requests(engine, [PROMPTS[0]], Sampling(2, 3, top_log_probs=4))
-        engine.add(request)
-        reports = []
-        while engine.busy:
-            reports += engine.advance()
-        first = reports[0]
+        first = next(engine.stream([request]))
         whole = self.first_logits(PROMPTS[0])
         whole -= np.log(np.exp(whole).sum())
         order = np.argsort(-whole)[:4]

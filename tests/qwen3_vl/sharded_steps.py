@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, on_mesh
 from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.data.sft import VALUES
-from rmsweb_jax.decoding.engine import Engine, generate
+from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.decoding.weights import Layout
@@ -35,6 +35,7 @@ from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import AXES, make_mesh, process_rows
 from rmsweb_jax.training.optimizer import adamw
+from tests.decoding.drawing import generate
 from tests.prompts import as_prompt
 from tests.qwen3_vl.random_models import random_model
 from tests.qwen3_vl.rows import token_log_probs

@@ -19,8 +19,7 @@ packages += [f"rmsweb_jax.qwen3_vl.{name}" for name in modules]
 with install_import_hook(packages, "tests.typechecker.check"):
     from rmsweb_jax.decoding.engine import Engine
     from rmsweb_jax.decoding.requests import Sampling
-    from tests.decoding.drawing import SIZES, requests
-    from rmsweb_jax.decoding.engine import generate
+    from tests.decoding.drawing import SIZES, generate, requests
     from rmsweb_jax.qwen3_vl.inputs import image_rows, vision_inputs
     from rmsweb_jax.qwen3_vl.layers import rms_norm
     from rmsweb_jax.qwen3_vl.logprobs import score_tokens

@@ -19,7 +19,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.rl.config import EndpointConfig
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.rl.remote.generator import RemoteGenerator
+from rmsweb_jax.rl.remote.generator import Endpoint
 from rmsweb_jax.training.config import LoRAConfig
 from tests.policies import random_messages, save_random_policy
 from tests.prompts import as_prompt
@@ -74,21 +74,21 @@ def settings(url: str, folder: Path, **changes) -> EndpointConfig:
     return EndpointConfig(**(values | changes))
 
 
-def make_generator(config: EndpointConfig, policy: Policy) -> RemoteGenerator:
-    return RemoteGenerator(config, policy.processor, policy.images.get, LORA)
+def make_endpoint(config: EndpointConfig, policy: Policy) -> Endpoint:
+    return Endpoint(config, policy.processor, policy.images.get, LORA)
 
 
-def draw(generator: RemoteGenerator, policy: Policy, prompts: slice = slice(None)) -> list[Responses]:
+def draw(endpoint: Endpoint, policy: Policy, prompts: slice = slice(None)) -> list[Responses]:
     """Responses to some of the prompts, whose seeds are 1, 2 and 3."""
     requests = [
         EngineRequest(prompt, policy.sampling, number)
         for number, prompt in list(enumerate(policy.prompts, 1))[prompts]
     ]
     for request in requests:
-        generator.submit(request)
+        endpoint.submit(request)
     found: dict[EngineRequest, Responses] = {}
     while len(found) < len(requests):
-        found |= dict(generator.poll())
+        found |= dict(endpoint.poll())
     return [found[request] for request in requests]
 
 

@@ -20,7 +20,7 @@ from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.rl.config import EndpointConfig, RlConfig
 from rmsweb_jax.rl.gates import salvage_ds
 from rmsweb_jax.rl.rollout import Rollouts
-from rmsweb_jax.rl.train import make_generator, open_prompts
+from rmsweb_jax.rl.train import make_sampler, open_prompts
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.train import load_policy
 from rmsweb_jax.training.mesh import make_mesh
@@ -47,7 +47,7 @@ def draw(folder: Path, url: str = "") -> dict[str, object]:
     data, _, _ = open_prompts(config, processor, source, folder, folder, {})
     model = load_policy(config, source, make_mesh(data=2, fsdp=1, tensor=1), config.lora, config.seed)
     sampling = Sampling(config.num_samples, config.max_response_tokens, config.temperature)
-    generator = make_generator(config, list(data.sizes.values()), processor, held=0, data=[data])
+    sampler = make_sampler(config, list(data.sizes.values()), processor, held=0, data=[data])
     done: collections.Counter[str] = collections.Counter()
     encode = Encoder.example
 
@@ -60,10 +60,10 @@ def draw(folder: Path, url: str = "") -> dict[str, object]:
         return 0.1 * (len(response) % 10)
 
     Encoder.example = example
-    rollouts = Rollouts(generator, data, sampling, score, salvage_ds, config.seed)
+    rollouts = Rollouts(sampler, data, sampling, score, salvage_ds, config.seed)
     rollouts.load(model, 0)
     groups = rollouts.take(GROUPS)
-    generator.unload()
+    rollouts.unload()
     rollouts.close()
     drawn = [
         [group.prompt.prompt_id, [tokens.tolist() for tokens in group.responses], group.rewards.tolist()]

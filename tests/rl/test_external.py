@@ -17,7 +17,7 @@ from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.requests import Request
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.processor import image_patches, open_image
-from rmsweb_jax.rl.remote.generator import RemoteGenerator, png_data_url
+from rmsweb_jax.rl.remote.generator import Endpoint, png_data_url
 from rmsweb_jax.rl.remote.protocol import CHAT
 from tests.rl.inference_server import (
     LIMIT,
@@ -26,7 +26,7 @@ from tests.rl.inference_server import (
     PromptServer,
     Server,
     draw,
-    make_generator,
+    make_endpoint,
     make_policy,
     settings,
 )
@@ -45,11 +45,11 @@ def server(policy: Policy) -> Iterator[Server]:
 
 
 @pytest.fixture
-def loaded(server: Server, policy: Policy, tmp_path: Path) -> Iterator[RemoteGenerator]:
-    generator = make_generator(settings(server.url, tmp_path), policy)
-    generator.load(policy.model, 3)
-    yield generator
-    generator.unload()
+def loaded(server: Server, policy: Policy, tmp_path: Path) -> Iterator[Endpoint]:
+    endpoint = make_endpoint(settings(server.url, tmp_path), policy)
+    endpoint.load(policy.model, 3)
+    yield endpoint
+    endpoint.unload()
 
 
 # Of every prompt, from the requests' seeds 1, 2 and 3.
@@ -71,8 +71,8 @@ def check_drawn(drawn, server: Server):
 
 def test_vllm_gets_adapters_then_a_request_for_each_prompt(server, policy, tmp_path):
     server.serve(CHAT, server.vllm)
-    generator = make_generator(settings(server.url + "/v1/", tmp_path), policy)
-    generator.load(policy.model, 3)
+    endpoint = make_endpoint(settings(server.url + "/v1/", tmp_path), policy)
+    endpoint.load(policy.model, 3)
     (load,) = server.bodies("/v1/load_lora_adapter")
     folder = Path(load["lora_path"])
     assert (folder.parent, folder.name) == (tmp_path, load["lora_name"])
@@ -80,7 +80,7 @@ def test_vllm_gets_adapters_then_a_request_for_each_prompt(server, policy, tmp_p
     assert config["target_modules"] == ["k_proj", "o_proj", "q_proj", "v_proj"]
     assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (2, 4.0, "base")
 
-    check_drawn(draw(generator, policy), server)
+    check_drawn(draw(endpoint, policy), server)
     bodies = server.bodies(CHAT)
     assert sorted(body["seed"] for body in bodies) == sorted(SEEDS)
     body = bodies[0]
@@ -94,17 +94,17 @@ def test_vllm_gets_adapters_then_a_request_for_each_prompt(server, policy, tmp_p
     assert system == {"role": "system", "content": "You act in a browser."}
     assert [part["type"] for part in user["content"]] == ["text", "image_url"]
 
-    generator.unload()
+    endpoint.unload()
     assert [body["lora_name"] for body in server.bodies("/v1/unload_lora_adapter")] == [load["lora_name"]]
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_servers_that_refuse_seeds_get_none(server, policy, tmp_path):
     server.serve(CHAT, server.vllm)
-    generator = make_generator(settings(server.url, tmp_path, seeded=False), policy)
-    generator.load(policy.model, 0)
-    draw(generator, policy)
-    generator.unload()
+    endpoint = make_endpoint(settings(server.url, tmp_path, seeded=False), policy)
+    endpoint.load(policy.model, 0)
+    draw(endpoint, policy)
+    endpoint.unload()
     assert not any("seed" in json.dumps(body) for body in server.bodies(CHAT))
 
 
@@ -216,16 +216,16 @@ def test_a_server_that_is_down_is_one_line(policy, tmp_path):
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    generator = make_generator(settings(url, tmp_path), policy)
+    endpoint = make_endpoint(settings(url, tmp_path), policy)
     with pytest.raises(UserError, match=rf"{url}/v1/models: no answer \(ConnectError"):
-        generator.load(policy.model, 0)
-    generator.unload()
+        endpoint.load(policy.model, 0)
+    endpoint.unload()
 
 
 def test_a_server_of_another_model_is_refused(server, policy, tmp_path):
-    generator = make_generator(settings(server.url, tmp_path, model="other"), policy)
+    endpoint = make_endpoint(settings(server.url, tmp_path, model="other"), policy)
     with pytest.raises(UserError, match=r"serves base, not config\.endpoint\.model \(other\)"):
-        generator.load(policy.model, 0)
+        endpoint.load(policy.model, 0)
 
 
 def test_adapters_that_are_loaded_already_are_these_very_ones(server, policy, tmp_path):
@@ -234,18 +234,18 @@ def test_adapters_that_are_loaded_already_are_these_very_ones(server, policy, tm
     # As vLLM answers, which knows them from before this process was started again.
     message = {"error": {"message": "The lora adapter 'x' has already been loaded.", "code": 400}}
     server.http.expect_request("/v1/load_lora_adapter").respond_with_json(message, 400)
-    generator = make_generator(settings(server.url, tmp_path), policy)
-    generator.load(policy.model, 7)
-    generator.load(policy.model, 7)
+    endpoint = make_endpoint(settings(server.url, tmp_path), policy)
+    endpoint.load(policy.model, 7)
+    endpoint.load(policy.model, 7)
     names = [body["lora_name"] for body in server.bodies("/v1/load_lora_adapter")]
     assert len(names) == 2 and len(set(names)) == 1
     assert names[0].startswith("policy-000007-")
-    generator.unload()
+    endpoint.unload()
 
 
 def test_a_policy_that_others_ask_for_stays_at_the_server(server, policy, tmp_path):
     config = settings(server.url, tmp_path)
-    killed = make_generator(config, policy)
+    killed = make_endpoint(config, policy)
     killed.load(policy.model, 1)
     first = killed.policy
     killed.load(policy.model, 2)
@@ -254,16 +254,16 @@ def test_a_policy_that_others_ask_for_stays_at_the_server(server, policy, tmp_pa
     left = killed.policy
     del killed
     # Of the adapters of a killed run that one is loaded again.
-    generator = make_generator(config, policy)
-    generator.held.add(left)
-    generator.load(policy.model, 4)
-    assert generator.policies == [left, generator.policy]
-    generator.load(policy.model, 5)
-    assert left in generator.policies and len(generator.policies) == 2
-    generator.held.clear()
-    generator.load(policy.model, 6)
-    assert generator.policies == [generator.policy]
-    generator.unload()
+    endpoint = make_endpoint(config, policy)
+    endpoint.held.add(left)
+    endpoint.load(policy.model, 4)
+    assert endpoint.policies == [left, endpoint.policy]
+    endpoint.load(policy.model, 5)
+    assert left in endpoint.policies and len(endpoint.policies) == 2
+    endpoint.held.clear()
+    endpoint.load(policy.model, 6)
+    assert endpoint.policies == [endpoint.policy]
+    endpoint.unload()
     loads = [body["lora_name"] for body in server.bodies("/v1/load_lora_adapter")]
     unloads = [body["lora_name"] for body in server.bodies("/v1/unload_lora_adapter")]
     assert loads.count(left) == 2 and unloads.count(left) == 1 and unloads[0] == first
@@ -271,11 +271,11 @@ def test_a_policy_that_others_ask_for_stays_at_the_server(server, policy, tmp_pa
 
 def test_a_folder_of_another_run_is_refused(policy, tmp_path):
     config = settings("http://127.0.0.1:1", tmp_path)
-    first = make_generator(config, policy)
+    first = make_endpoint(config, policy)
     with pytest.raises(UserError, match=rf"^config.endpoint.adapter_folder: {tmp_path} is in use by another"):
-        make_generator(config, policy)
+        make_endpoint(config, policy)
     del first
-    make_generator(config, policy)
+    make_endpoint(config, policy)
 
 
 def test_what_waits_is_sent_without_a_poll_and_by_the_newest_policy(policy, server, tmp_path):
@@ -287,39 +287,38 @@ def test_what_waits_is_sent_without_a_poll_and_by_the_newest_policy(policy, serv
         return server.vllm(body)
 
     server.serve(CHAT, answer)
-    generator = make_generator(settings(server.url, tmp_path, concurrency=1), policy)
-    generator.load(policy.model, 0)
-    first = generator.policy
+    endpoint = make_endpoint(settings(server.url, tmp_path, concurrency=1), policy)
+    endpoint.load(policy.model, 0)
+    first = endpoint.policy
     requests = [Request(prompt, policy.sampling, number) for number, prompt in enumerate(policy.prompts)]
     for request in requests:
-        assert generator.wants
-        generator.submit(request)
+        endpoint.submit(request)
     assert asked.get() == first
     leave.put(None)
-    # No call of the generator between these two, as while the policy is updated.
+    # No call of the endpoint between these two, as while the policy is updated.
     assert asked.get() == first
     assert asked.empty()
-    generator.load(policy.model, 1)
-    assert generator.policies == [first, generator.policy] and generator.policy != first
+    endpoint.load(policy.model, 1)
+    assert endpoint.policies == [first, endpoint.policy] and endpoint.policy != first
     leave.put(None)
-    assert asked.get() == generator.policy
+    assert asked.get() == endpoint.policy
     leave.put(None)
     drawn = []
     while len(drawn) < 3:
-        drawn += generator.poll()
+        drawn += endpoint.poll()
     versions = {request: {*np.concatenate(responses.versions).tolist()} for request, responses in drawn}
     assert [versions[request] for request in requests] == [{0}, {0}, {1}]
-    assert generator.policies == [generator.policy]
-    generator.unload()
+    assert endpoint.policies == [endpoint.policy]
+    endpoint.unload()
 
 
 def test_a_server_that_lets_no_adapters_be_loaded(server, policy, tmp_path):
     server.http.clear()
     server.http.expect_request("/v1/models").respond_with_json({"data": [{"id": "base"}]})
     server.http.expect_request("/v1/load_lora_adapter").respond_with_json({"detail": "Not Found"}, 404)
-    generator = make_generator(settings(server.url, tmp_path), policy)
+    endpoint = make_endpoint(settings(server.url, tmp_path), policy)
     with pytest.raises(UserError, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
-        generator.load(policy.model, 0)
+        endpoint.load(policy.model, 0)
 
 
 def test_unload_ends_what_nobody_waits_for(server, policy, loaded):
@@ -343,9 +342,9 @@ def test_unload_ends_what_nobody_waits_for(server, policy, loaded):
 def test_the_api_key_comes_from_the_environment(server, policy, tmp_path, monkeypatch):
     config = settings(server.url, tmp_path, api_key_env="RMSWEB_TEST_KEY")
     with pytest.raises(UserError, match="RMSWEB_TEST_KEY is not set"):
-        make_generator(config, policy)
+        make_endpoint(config, policy)
     monkeypatch.setenv("RMSWEB_TEST_KEY", "secret")
-    generator = make_generator(config, policy)
-    generator.load(policy.model, 0)
-    generator.unload()
+    endpoint = make_endpoint(config, policy)
+    endpoint.load(policy.model, 0)
+    endpoint.unload()
     assert {request.headers["Authorization"] for request, _ in server.http.log} == {"Bearer secret"}

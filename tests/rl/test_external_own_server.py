@@ -12,7 +12,7 @@ from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.server import serving_engine
 from tests.qwen3_vl.rows import token_log_probs
 from tests.rl.eight_rows import plain_inputs
-from tests.rl.inference_server import LIMIT, MAX_PIXELS, Policy, draw, make_generator, make_policy, settings
+from tests.rl.inference_server import LIMIT, MAX_PIXELS, Policy, draw, make_endpoint, make_policy, settings
 from tests.serve.conftest import serving
 
 WIDTH = 96
@@ -53,12 +53,12 @@ def test_our_own_server_draws_what_training_scores(tmp_path_factory, tmp_path):
     server = ServingEngine(serving_engine(model, policy.processor, config), model, config.max_waiting)
     server.start()
     with serving(server, policy.processor, model="base", max_new_tokens=LIMIT) as url:
-        generator = make_generator(settings(url, tmp_path, concurrency=12), policy)
-        generator.load(policy.model, 1)
-        drawn = draw(generator, policy)
+        endpoint = make_endpoint(settings(url, tmp_path, concurrency=12), policy)
+        endpoint.load(policy.model, 1)
+        drawn = draw(endpoint, policy)
         # Alone, so in other company.
-        (again,) = draw(generator, policy, slice(2, 3))
-        generator.unload()
+        (again,) = draw(endpoint, policy, slice(2, 3))
+        endpoint.unload()
         assert server.adapters == {}
     server.close()
     for tokens, expected in zip(again.tokens, drawn[2].tokens, strict=True):

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import weakref
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +12,12 @@ from jax.sharding import AbstractMesh
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.memory import abstract_weights, fit_memory
-from rmsweb_jax.decoding.requests import Request, Responses, Sampling
+from rmsweb_jax.decoding.requests import Drawn, Request, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes, token_bytes
 from rmsweb_jax.decoding.weights import Layout
+from rmsweb_jax.rl.gates import salvage_ds
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.rl.rollout import Rollouts
+from rmsweb_jax.rl.rollout import Rollouts, Sampler
 from rmsweb_jax.training.memory import device_bytes
 from rmsweb_jax.training.mesh import AXES
 from tests.prompts import size_of
@@ -56,9 +59,9 @@ class Live:
 
 
 class OneByOne:
-    """A generator with room for two requests, of which the older one is complete with every look at it."""
+    """An engine with room for two requests, of which it completes the older one with every step."""
 
-    hosts, encodes = (0,), False
+    hosts = (0,)
 
     def __init__(self, live: Live):
         self._requests: list[Request] = []
@@ -69,23 +72,27 @@ class OneByOne:
     def wants(self) -> bool:
         return len(self._requests) < 2
 
+    def load_adapters(self, slot: int, model: Any, version: int) -> None: ...
+
     def submit(self, request: Request) -> None:
         self._requests.append(request)
 
-    def poll(self) -> list[tuple[Request, Responses]]:
-        request = self._requests.pop(0)
-        request.prompt.encoded()
-        self.most = max(self.most, len(self._live))
-        none = (np.zeros(1, np.float32),)
-        return [(request, Responses((np.zeros(1, np.int32),), none, np.zeros(1, bool), none))]
+    def stream(self) -> Iterator[Drawn]:
+        while self._requests:
+            request = self._requests.pop(0)
+            request.prompt.encoded()
+            self.most = max(self.most, len(self._live))
+            yield Drawn(request, 0, (0,), (0.0,), (0,), finish="length")
 
 
 def test_few_prompts_are_encoded_ahead_and_none_stays_so():
     live = Live()
-    generator = OneByOne(live)
-    rollouts = Rollouts(generator, None, Sampling(), lambda response, target: 0.0, {}, 0)
+    engine: Any = OneByOne(live)
+    data: Any = None  # Prompts of the run are not read.
+    rollouts = Rollouts(Sampler(lambda _: engine), data, Sampling(), lambda reply, target: 0.0, salvage_ds, 0)
+    rollouts.load(data, 0)
     requests = [Request(live.prompt(number), Sampling()) for number in range(40)]
     assert len(rollouts.draw(requests)) == 40
     rollouts.close()
-    # Those that the generator has, and eight more.
-    assert 0 < generator.most <= 2 + 8 and len(live) == 0
+    # Those that the engine has, and eight more.
+    assert 0 < engine.most <= 2 + 8 and len(live) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,9 +32,7 @@ def responses(version: int) -> Responses:
 
 
 class Answering:
-    """A generator that completes what it is asked at once."""
-
-    encodes, wants, hosts = True, True, (0,)
+    """A sampler that completes what it is asked at once."""
 
     def __init__(self) -> None:
         self.asked: list[Request] = []
@@ -53,14 +50,12 @@ class Answering:
         new, self._new = self._new, []
         return [(request, responses(self._version)) for request in new]
 
-    def cancel(self, requests: Iterable[Request]) -> None: ...
-
     def unload(self) -> None: ...
 
 
-def rollouts(generator: Answering, **changes: Any) -> Rollouts:
+def rollouts(sampler: Any, **changes: Any) -> Rollouts:
     data: Any = types.SimpleNamespace(train=tuple(range(PROMPTS)), prompt=prompt, decode=lambda tokens: "")
-    return Rollouts(generator, data, Sampling(2, 1), lambda text, target: 0.0, salvage_ds, 0, **changes)
+    return Rollouts(sampler, data, Sampling(2, 1), lambda text, target: 0.0, salvage_ds, 0, **changes)
 
 
 def test_groups_of_policies_before_the_oldest_are_dropped():
@@ -68,20 +63,20 @@ def test_groups_of_policies_before_the_oldest_are_dropped():
         make_group(prompt(place), responses(version), (0.0, 1.0), position=place)
         for place, version in enumerate((0, 1, 1, 2))
     ]
-    own = rollouts(generator := Answering(), kept=kept)
+    own = rollouts(sampler := Answering(), kept=kept)
     own.load(None, 2)  # type: ignore[arg-type]
     assert [(group.position, group.version) for group in own.take(2, oldest=1)] == [(1, 1), (2, 1)]
-    assert own.dropped == 1 and not generator.asked
+    assert own.dropped == 1 and not sampler.asked
 
 
 def test_each_policy_and_epoch_draws_with_seeds_of_its_own():
     asked = {}
     for version in (0, 1):
-        own = rollouts(generator := Answering())
+        own = rollouts(sampler := Answering())
         own.load(None, version)  # type: ignore[arg-type]
         own.take(2 * PROMPTS)
-        read: list[Any] = [request.prompt for request in generator.asked]
-        seeds = [request.seed for request in generator.asked]
+        read: list[Any] = [request.prompt for request in sampler.asked]
+        seeds = [request.seed for request in sampler.asked]
         asked[version] = list(zip([one.size.sample_id for one in read], seeds, strict=True))
     prompts, seeds = zip(*(asked[0] + asked[1]), strict=True)
     assert set(prompts[:PROMPTS]) == set(prompts[PROMPTS : 2 * PROMPTS])

@@ -579,7 +579,7 @@ def test_a_stream_that_fails_ends_with_an_error_object(url, monkeypatch, caplog)
 
 def test_requests_that_run_when_the_drain_ends_get_an_error_object(make, processor, monkeypatch, caplog):
     engine = make()
-    monkeypatch.setattr(engine.engine, "advance", lambda: time.sleep(0.01) or [])
+    monkeypatch.setattr(engine.engine, "_step", lambda: time.sleep(0.01))
     engine.start()
     with ThreadPoolExecutor(1) as pool:
         with serving(engine, processor, drain_seconds=0.2) as url:
@@ -592,14 +592,14 @@ def test_requests_that_run_when_the_drain_ends_get_an_error_object(make, process
 
 def test_requests_under_way_get_an_error_object_when_the_engine_dies(make, processor, monkeypatch):
     engine = make()
-    advance, calls = engine.engine.advance, iter(range(100))
+    step, calls = engine.engine._step, iter(range(100))
 
     def dies():
         if next(calls) > 1:
             raise MemoryError("no room")
-        return advance()
+        step()
 
-    monkeypatch.setattr(engine.engine, "advance", dies)
+    monkeypatch.setattr(engine.engine, "_step", dies)
     body = ASK | {"ignore_eos": True}
     with serving(engine, processor) as url, ThreadPoolExecutor(3) as pool:
         plain = [pool.submit(post, url, body) for _ in range(2)]

@@ -3,9 +3,7 @@
 import dataclasses
 import queue
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -171,10 +169,10 @@ def test_nothing_compiles_after_warm_up(engine, make, ask, on_a_mesh):
 def test_closing_fails_waiting_requests(idle, ask):
     call = ask(idle, 0)
     closer = threading.Thread(target=idle.close)
-    with idle._changed:
+    with idle.engine._called:
         idle.start()
         closer.start()
-        idle._closing = True
+        idle.engine._stopped = True
     closer.join()
     with pytest.raises(ApiError, match="has stopped"):
         call.tokens()
@@ -183,23 +181,15 @@ def test_closing_fails_waiting_requests(idle, ask):
 
 
 def test_a_failing_engine_fails_all_that_waits_and_stops(idle, ask, adapter_folder, monkeypatch, caplog):
-    with ThreadPoolExecutor(1) as pool:
+    def fail():
+        raise MemoryError("no room")
 
-        def fail():
-            loading.append(pool.submit(idle.load, "other", adapter_folder))
-            while not idle._work:
-                time.sleep(0.01)
-            raise MemoryError("no room")
-
-        loading: list[Future[None]] = []
-        monkeypatch.setattr(idle.engine, "advance", fail)
-        calls = [ask(idle, number) for number in range(2)]
-        idle.start()
-        for call in calls:
-            with pytest.raises(ApiError, match="has stopped"):
-                call.tokens()
+    monkeypatch.setattr(idle.engine, "_step", fail)
+    calls = [ask(idle, number) for number in range(2)]
+    idle.start()
+    for call in calls:
         with pytest.raises(ApiError, match="has stopped"):
-            loading[0].result(timeout=600)
+            call.tokens()
     assert not idle.alive and "no room" in caplog.text
     with pytest.raises(ApiError, match="has stopped"):
         idle.load("other", adapter_folder)

@@ -39,7 +39,7 @@ from rmsweb_jax.rl.functions import find_gate, find_reward
 from rmsweb_jax.rl.metrics import evaluate
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
 from rmsweb_jax.rl.rollout import Rollouts
-from rmsweb_jax.rl.train import make_generator
+from rmsweb_jax.rl.train import make_sampler
 from rmsweb_jax.sft.train import load_policy
 from rmsweb_jax.training.mesh import make_mesh
 
@@ -110,12 +110,12 @@ def sample(
     """Returns the fates of the prompts to train on, and which greedy replies to the last set are exact."""
     model = load_policy(settings, source, make_mesh(), settings.lora, settings.seed)
     sizes = [size for data in sets for size in data.sizes.values()]
-    generator = make_generator(settings, sizes, processor, 0, sets)
+    sampler = make_sampler(settings, sizes, processor, 0, sets)
     fates: dict[str, str] = {}
     exact: dict[str, bool] = {}
     for data in sets:
         rollouts = Rollouts(
-            generator,
+            sampler,
             data,
             settings.sampling,
             find_reward(settings.reward),

@@ -14,7 +14,7 @@ import queue
 import secrets
 import shutil
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
@@ -101,7 +101,7 @@ def _lock(folder: Path) -> IO[str]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / ".lock", "a")  # noqa: SIM115 - closed with the generator
+        file = open(folder / ".lock", "a")  # noqa: SIM115 - closed with the endpoint
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(
@@ -138,8 +138,8 @@ class _Drawn(NamedTuple):
     samples: list[Sample]
 
 
-class RemoteGenerator:
-    """Draws at a server that loads each policy's adapters; implements `rl.rollout.Generator`.
+class Endpoint:
+    """Draws at a server that loads each policy's adapters; has the methods of `rl.rollout.Sampler`.
 
     A prompt's seed is a function of (seed, prompt id) that does not depend on concurrent requests and
     retries. It depends on the server whether a seed repeats a response: ours does, vLLM does up to rounding
@@ -158,8 +158,6 @@ class RemoteGenerator:
     Raises:
       UserError: the environment variable of the API key is not set, or another run has the adapters' folder.
     """
-
-    encodes = True
 
     def __init__(self, config: EndpointConfig, processor: Processor, images: ImageResolver, lora: LoRAConfig):
         self._config, self._processor, self._images, self._lora = config, processor, images, lora
@@ -187,15 +185,6 @@ class RemoteGenerator:
     def policies(self) -> list[str]:
         """Names of all adapters at the server."""
         return [policy.folder.name for policy in self._policies]
-
-    @property
-    def wants(self) -> bool:
-        # They wait in the worker, which sends the next one while the policy is updated.
-        return True
-
-    @property
-    def hosts(self) -> Sequence[int]:
-        return range(jax.process_count())
 
     def load(self, model: Qwen3VL, version: int) -> None:
         """Writes the adapters and makes the server load them; earlier ones are unloaded once they are done.
@@ -228,10 +217,11 @@ class RemoteGenerator:
         self._forget()
 
     def submit(self, request: Request) -> None:
+        """Queues a request, which is also sent while the policy is updated."""
         assert self._policies, "load a policy first"
         number, policy = self._submitted, self._policies[-1]
         self._submitted += 1
-        mine = (request.host or 0) == jax.process_index()
+        mine = number % jax.process_count() == jax.process_index()
         task = self._start(self._generate(number, request)) if mine else None
         self._under_way[number] = _UnderWay(request, policy, task)
 
@@ -259,7 +249,7 @@ class RemoteGenerator:
         with contextlib.suppress(queue.Empty):
             while True:
                 number, drawn = self._finished.get(timeout=0 if complete else timeout)
-                if number not in self._under_way:  # Cancelled when its last response was there.
+                if number not in self._under_way:  # Dropped when its last response was there.
                     continue
                 if isinstance(drawn, UserError):
                     return {"error": str(drawn), "complete": []}
@@ -268,17 +258,12 @@ class RemoteGenerator:
                 complete.append((number, drawn.version, [tuple(sample) for sample in drawn.samples]))
         return {"error": "", "complete": complete}
 
-    def cancel(self, requests: Iterable[Request]) -> None:
-        cancelled = set(requests)
-        for number, one in list(self._under_way.items()):
-            if one.request in cancelled:
-                del self._under_way[number]
-                if one.task is not None:
-                    one.task.cancel()
-
     def unload(self) -> None:
-        """Cancels requests, makes the server unload all adapters and deletes their folders."""
-        self.cancel([one.request for one in self._under_way.values()])
+        """Drops all requests, makes the server unload all adapters and deletes their folders."""
+        for one in self._under_way.values():
+            if one.task is not None:
+                one.task.cancel()
+        self._under_way.clear()
         policies, self._policies = self._policies, []
         for policy in policies:
             self._drop(policy.folder)

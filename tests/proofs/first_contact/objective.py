@@ -24,7 +24,7 @@ from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.gates import salvage_ds
 from rmsweb_jax.rl.rollout import Rollouts
 from rmsweb_jax.rl.step import rl_steps, update_policy
-from rmsweb_jax.rl.train import make_generator, open_prompts
+from rmsweb_jax.rl.train import make_sampler, open_prompts
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.sft.train import load_policy
@@ -96,7 +96,7 @@ def sampler_gaps(root: Path, temperatures: Sequence[float] = TEMPERATURES) -> li
         )
         for temperature in {*temperatures, 1.0}
     }
-    generator = make_generator(config, sizes, processor, 0, [data])
+    sampler = make_sampler(config, sizes, processor, 0, [data])
 
     def scored(temperature: float, batch: MiniBatch) -> np.ndarray:
         """|old - sampled| of each token; an update donates the state."""
@@ -109,7 +109,7 @@ def sampler_gaps(root: Path, temperatures: Sequence[float] = TEMPERATURES) -> li
     found = []
     for temperature in temperatures:
         sampling = dataclasses.replace(config.sampling, temperature=temperature)
-        rollouts = Rollouts(generator, data, sampling, _no_reward, salvage_ds, config.seed)
+        rollouts = Rollouts(sampler, data, sampling, _no_reward, salvage_ds, config.seed)
         rollouts.load(model, 0)
         # The rejected half has the salvage anchor in its rows.
         groups = tuple(rollouts.take(PROMPTS))
