@@ -49,7 +49,7 @@ from rmsweb_jax.rl.batching import trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.rl.rollout import Turn
 from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.storage import AnyPath, folder_on_disk
@@ -177,14 +177,13 @@ def rl(setup: Setup) -> dict[str, Any]:
         size = SampleSize(example.sample_id, example.length, example.num_targets, (len(example.patches[0]),))
         shape = (config.num_samples, config.response)
         groups.append(
-            Group(
+            Turn(
                 prompt=Prompt(size, lambda example=example: example, target=""),
                 responses=tuple(rng.integers(0, min(setup.special), shape).astype(np.int32)),
                 log_probs=tuple(np.zeros(shape, np.float32)),
                 truncated=np.zeros(config.num_samples, bool),
                 rewards=np.zeros(config.num_samples),
                 advantages=rng.normal(size=config.num_samples),
-                fate="accepted",
             )
         )
     batch = MiniBatch(tuple(groups), ())

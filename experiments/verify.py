@@ -438,8 +438,8 @@ def check_rl(report: Report, setup: Setup) -> None:
         rewards = [float(sample % 2 and number % 2 == 0) for sample in range(sizes.samples)]
         groups.append(make_group(prompt, one, rewards))
     batch = MiniBatch(
-        tuple(group for group in groups if group.accepted),
-        tuple(group for group in groups if not group.accepted),
+        tuple(turn for group in groups if group.accepted for turn in group.turns),
+        tuple(turn for group in groups if not group.accepted for turn in group.turns),
     )
     steps, state, frozen = setup.programs(rl_steps, setup.settings.objective)
     packer = Packer(setup.shape, config)

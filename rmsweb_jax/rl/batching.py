@@ -1,4 +1,4 @@
-"""The micro-batches of an optimizer step: every group as a tree, with each token's part in the objective."""
+"""The micro-batches of an optimizer step: every turn as a tree, with each token's part in the objective."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import VALUES, token_weights
-from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.rl.rollout import Turn
 from rmsweb_jax.training.mesh import process_rows
 
 # Steps that are packed in advance, to choose the rows of a run, and their share of responses without an end.
@@ -114,46 +114,46 @@ def rl_packer(
 
 
 def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
-    """Makes the tree of each group of an optimizer step, accepted groups first.
+    """Makes the tree of each turn of an optimizer step, those of accepted groups first.
 
-    The branches are the group's responses, in order, and after them the salvage target of a rejected group.
+    The branches are the turn's responses, in order, and after them the salvage target of a rejected turn.
     The surrogate is a mean over accepted responses, the KL term over all responses, the anchor over salvaged
     groups (their K samples share one target, so one sequence represents them).
 
     Args:
       salvage: False leaves out the targets (anchor weight 0).
     """
-    groups = (*batch.accepted, *batch.salvaged)
+    turns = (*batch.accepted, *batch.salvaged)
     # Two denominators. verl's actor masks both terms alike: with rejected rows in the mask they dilute the
     # surrogate, without them they have no KL term (docs/results/verl.md).
-    accepted_weight = sum(group.total_weight for group in batch.accepted)
-    total_weight = sum(group.total_weight for group in groups)
-    accepted_tokens = sum(len(tokens) for group in batch.accepted for tokens in group.responses)
+    accepted_weight = sum(turn.total_weight for turn in batch.accepted)
+    total_weight = sum(turn.total_weight for turn in turns)
+    accepted_tokens = sum(len(tokens) for turn in batch.accepted for tokens in turn.responses)
     # Turns of episodes have no target, but for those that are verified replies to their task.
-    num_anchored = sum(bool(group.prompt.target) for group in batch.salvaged)
+    num_anchored = sum(bool(turn.prompt.target) for turn in batch.salvaged)
 
-    def responses(group: Group, accepted: bool) -> Iterator[Branch]:
-        for sample, tokens in enumerate(group.responses):
+    def responses(turn: Turn, accepted: bool) -> Iterator[Branch]:
+        for sample, tokens in enumerate(turn.responses):
             mask = np.ones(len(tokens), bool)
             values: dict[str, Any] = {
-                "kl_weight": token_weights(mask, total_weight / group.weight(sample)),
-                "behaviour_log_probs": group.log_probs[sample],
+                "kl_weight": token_weights(mask, total_weight / turn.weight(sample)),
+                "behaviour_log_probs": turn.log_probs[sample],
             }
             if accepted:
-                values["pg_weight"] = token_weights(mask, accepted_weight / group.weight(sample))
+                values["pg_weight"] = token_weights(mask, accepted_weight / turn.weight(sample))
                 values["token_mean_weight"] = 1 / accepted_tokens
-                values["advantages"] = float(group.advantages[sample])
+                values["advantages"] = float(turn.advantages[sample])
             yield Branch(tokens, values)
 
-    def tree(group: Group, accepted: bool) -> LazyTree:
-        lengths = [len(tokens) for tokens in group.responses]
-        anchored = salvage and not accepted and bool(group.prompt.target)
-        size = group.prompt.size
+    def tree(turn: Turn, accepted: bool) -> LazyTree:
+        lengths = [len(tokens) for tokens in turn.responses]
+        anchored = salvage and not accepted and bool(turn.prompt.target)
+        size = turn.prompt.size
         if anchored:
             lengths.append(size.num_targets)
 
         def make() -> Tree:
-            example, branches = group.prompt.encoded(), list(responses(group, accepted))
+            example, branches = turn.prompt.encoded(), list(responses(turn, accepted))
             if anchored:
                 anchor = token_weights(example.action_mask, num_anchored)
                 branches.append(Branch(example.target, {"salvage_weight": anchor}))
@@ -161,4 +161,4 @@ def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
 
         return LazyTree(TreeSize(size.prompt_length, tuple(lengths), size.patches), make)
 
-    return [tree(group, number < len(batch.accepted)) for number, group in enumerate(groups)]
+    return [tree(turn, number < len(batch.accepted)) for number, turn in enumerate(turns)]

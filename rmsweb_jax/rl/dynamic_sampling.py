@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.rollout import FIRST_SHARE, Group, Rollouts
+from rmsweb_jax.rl.rollout import FIRST_SHARE, Group, Rollouts, Turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,10 +95,10 @@ def dynamic_sampling(
 
 @dataclasses.dataclass(frozen=True)
 class MiniBatch:
-    """The groups of one optimizer step, those of episodes by turn."""
+    """The turns of one optimizer step, of accepted and of salvaged groups."""
 
-    accepted: tuple[Group, ...]
-    salvaged: tuple[Group, ...]
+    accepted: tuple[Turn, ...]
+    salvaged: tuple[Turn, ...]
 
 
 def mini_batches(sampled_groups: SampledGroups, config: RlConfig) -> list[MiniBatch]:
@@ -122,7 +122,7 @@ def mini_batches(sampled_groups: SampledGroups, config: RlConfig) -> list[MiniBa
         spread = [np.array_split(np.arange(len(one)), max(count, 1)) for one in (accepted, salvaged)]
         parts = list(zip(*spread, strict=True))
 
-    def turns(groups: tuple[Group, ...], part: np.ndarray) -> tuple[Group, ...]:
+    def turns(groups: tuple[Group, ...], part: np.ndarray) -> tuple[Turn, ...]:
         return tuple(turn for at in part for turn in groups[at].turns)
 
     batches = [MiniBatch(turns(accepted, one), turns(salvaged, other)) for one, other in parts]

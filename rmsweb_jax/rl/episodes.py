@@ -7,12 +7,12 @@ import json
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int32
+from jaxtyping import Bool, Float64, Int32
 
 from rmsweb_jax.actions.reward import EXACT, score_response
 from rmsweb_jax.data.encoding import Encoder
@@ -27,7 +27,7 @@ from rmsweb_jax.rl.functions import find_gate
 from rmsweb_jax.rl.gates import COMPETENT_REWARD, gate_group
 from rmsweb_jax.rl.prompts import Prompt, RlData
 from rmsweb_jax.rl.remote.generator import Endpoint, version_of
-from rmsweb_jax.rl.rollout import Group, Rollouts
+from rmsweb_jax.rl.rollout import Group, Rollouts, Turn
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
 # Fate of a group in which fewer episodes have a reward; the other fates are those of the gates.
@@ -101,7 +101,7 @@ class EpisodeSource(Protocol):
         ...
 
 
-class Turn(NamedTuple):
+class Call(NamedTuple):
     """One call of the policy in an episode."""
 
     name: str
@@ -110,15 +110,15 @@ class Turn(NamedTuple):
     sampled: SampledTokens | None
 
 
-def turns_of(trajectory: Trajectory) -> list[Turn]:
+def calls_of(trajectory: Trajectory) -> list[Call]:
     """Returns an episode's calls: its decisions, and what it read from pages."""
-    turns = []
+    calls = []
     for step in trajectory.steps:
         name = f"{trajectory.trajectory_id}/{step.number}"
-        turns.append(Turn(name, step.messages, step.usage.prompt_tokens, step.sampled))
+        calls.append(Call(name, step.messages, step.usage.prompt_tokens, step.sampled))
         for number, one in enumerate(step.extractions, 1):
-            turns.append(Turn(f"{name}/{number}", one.messages, one.usage.prompt_tokens, one.sampled))
-    return turns
+            calls.append(Call(f"{name}/{number}", one.messages, one.usage.prompt_tokens, one.sampled))
+    return calls
 
 
 def masked(trajectory: Trajectory, first_page: str = "") -> str:
@@ -154,57 +154,6 @@ def _page_of(messages: Sequence[Message]) -> str:
     texts = [content] if isinstance(content, str) else [part.text for part in content if part.type == "text"]
     found = _PAGE.search("".join(texts))
     return found[0] if found else ""
-
-
-@dataclasses.dataclass(frozen=True)
-class EpisodeGroup:
-    """K episodes of one task, with the interface of `rl.rollout.Group` that sampling and metrics use.
-
-    Attributes:
-      rewards: of the episodes that have one.
-      faults: why the others have none.
-      turns: a group for each prompt, of the turns with that prompt; empty if it is not trained on. In a
-        rejected group without success, prompts with verified replies to the task come last.
-      left_out: the same of turns that are not trained on, because `config.negative_weight` is 0.
-      fate: "accepted", the gate that rejected it, or `TOO_FEW`.
-      version: of the policy.
-      steps: number of steps of each episode with a reward.
-      too_long: turns left out because their prompts are too long.
-    """
-
-    task_id: str
-    rewards: Float64[np.ndarray, " episodes"]
-    faults: tuple[str, ...]
-    turns: tuple[Group, ...]
-    fate: str
-    version: int
-    steps: tuple[int, ...] = ()
-    too_long: int = 0
-    left_out: tuple[Group, ...] = ()
-
-    @property
-    def accepted(self) -> bool:
-        return self.fate == "accepted"
-
-    @property
-    def _all_turns(self) -> tuple[Group, ...]:
-        return (*self.turns, *self.left_out)
-
-    @property
-    def responses(self) -> tuple[Int32[np.ndarray, " _"], ...]:
-        return tuple(response for turn in self._all_turns for response in turn.responses)
-
-    @property
-    def log_probs(self) -> tuple[Float32[np.ndarray, " _"], ...]:
-        return tuple(values for turn in self._all_turns for values in turn.log_probs)
-
-    @property
-    def truncated(self) -> Bool[np.ndarray, " responses"]:
-        return np.concatenate([np.zeros(0, bool), *(turn.truncated for turn in self._all_turns)])
-
-    def release(self) -> None:
-        for turn in self.turns:
-            turn.release()
 
 
 class _Batch(NamedTuple):
@@ -272,7 +221,7 @@ class EpisodeRollouts(Rollouts):
         oldest = version - self._config.max_staleness
         return begun if begun and oldest <= version_of(begun.policy) < version else None
 
-    def take(self, count: int, oldest: int = 0) -> list[Any]:
+    def take(self, count: int, oldest: int = 0) -> list[Group]:
         """Plays the next tasks and returns a group for each, in order.
 
         Raises:
@@ -309,7 +258,7 @@ class EpisodeRollouts(Rollouts):
         self._endpoint.held.add(policy)
         return _Batch(policy, playing, failed)
 
-    def _groups(self, folder: Path, batch: _Batch) -> list[EpisodeGroup]:
+    def _groups(self, folder: Path, batch: _Batch) -> list[Group]:
         episodes: defaultdict[str, list[Trajectory]] = defaultdict(list)
         for trajectory in read_dataset(folder, Trajectory):
             episodes[trajectory.task.task_id].append(trajectory)
@@ -328,9 +277,7 @@ class EpisodeRollouts(Rollouts):
     def _begin(self) -> None:
         """Does nothing: prompts of the run are not drawn one by one; those of the evaluation are."""
 
-    def _group(
-        self, task_id: str, runs: Sequence[Trajectory], encoder: Encoder, batch: _Batch
-    ) -> EpisodeGroup:
+    def _group(self, task_id: str, runs: Sequence[Trajectory], encoder: Encoder, batch: _Batch) -> Group:
         config = self._config
         # Live pages differ from one visit to the next.
         same = [run for run in runs if run.steps and run.task.environment != "web"]
@@ -340,27 +287,26 @@ class EpisodeRollouts(Rollouts):
         scored = [run for run, fault in zip(runs, faults, strict=True) if not fault]
         # By the environment's check or a judge.
         rewards = np.asarray([float(run.success) for run in scored])
-        group = EpisodeGroup(
-            task_id,
-            rewards,
-            tuple(fault for fault in faults if fault),
+        group = Group(
             (),
+            rewards,
             TOO_FEW,
             batch.version,
-            tuple(len(run.steps) for run in scored),
+            faults=tuple(fault for fault in faults if fault),
+            steps=tuple(len(run.steps) for run in scored),
         )
         if len(scored) < _LEAST_EPISODES:
             return group
         fate, advantages = gate_group(self._gate, rewards)
         advantages = np.where(advantages < 0, config.negative_weight * advantages, advantages)
-        turns, too_long = self._turns(scored, rewards, advantages, fate, encoder, batch)
-        left_out: list[Group] = []
+        turns, too_long = self._turns(scored, rewards, advantages, encoder, batch)
+        left_out: list[Turn] = []
         if not config.negative_weight:
             left_out = [_select(turn, turn.advantages <= 0) for turn in turns]
             turns = [_select(turn, turn.advantages > 0) for turn in turns]
             turns, left_out = ([turn for turn in some if turn.responses] for some in (turns, left_out))
         if fate != "accepted" and rewards.max() < COMPETENT_REWARD:
-            turns += [self._target(number, fate, batch) for number in self._salvage[task_id]]
+            turns += [self._target(number) for number in self._salvage[task_id]]
         return dataclasses.replace(
             group, turns=tuple(turns), left_out=tuple(left_out), fate=fate, too_long=too_long
         )
@@ -370,20 +316,19 @@ class EpisodeRollouts(Rollouts):
         runs: Sequence[Trajectory],
         rewards: Float64[np.ndarray, " episodes"],
         advantages: Float64[np.ndarray, " episodes"],
-        fate: str,
         encoder: Encoder,
         batch: _Batch,
-    ) -> tuple[list[Group], int]:
-        """Returns a group for each different prompt of the episodes, and the number of turns left out."""
+    ) -> tuple[list[Turn], int]:
+        """Returns a turn for each different prompt of the episodes, and the number of calls left out."""
         # Episodes of a task begin at the same page: what they share is computed once.
-        together: defaultdict[tuple[Message, ...], list[tuple[int, Turn]]] = defaultdict(list)
+        together: defaultdict[tuple[Message, ...], list[tuple[int, Call]]] = defaultdict(list)
         counts = []
         for episode, run in enumerate(runs):
-            turns = turns_of(run)
-            counts.append(len(turns) if self._config.credit == "episode" else 1)
-            for turn in turns:
-                together[turn.messages].append((episode, turn))
-        groups, too_long = [], 0
+            calls = calls_of(run)
+            counts.append(len(calls) if self._config.credit == "episode" else 1)
+            for call in calls:
+                together[call.messages].append((episode, call))
+        turns, too_long = [], 0
         for members in together.values():
             prompt = self._prompt(members[0][1], runs[0].task.task_id, encoder)
             # The server refuses what is too long for it, and counts nothing.
@@ -391,28 +336,27 @@ class EpisodeRollouts(Rollouts):
             if unread or prompt.size.prompt_length > self._config.max_prompt_tokens:
                 too_long += len(members)
                 continue
-            tokens = [self._checked(turn, prompt, batch.policy) for _, turn in members]
+            tokens = [self._checked(call, prompt, batch.policy) for _, call in members]
             which = [episode for episode, _ in members]
             responses = tuple(np.asarray(one.tokens, np.int32) for one in tokens)
             end = encoder.processor.end_id
-            groups.append(
-                Group(
+            turns.append(
+                Turn(
                     prompt,
                     responses,
                     tuple(np.asarray(one.log_probs, np.float32) for one in tokens),
                     np.asarray([one[-1] != end for one in responses]),
                     rewards[which],
                     advantages[which] + self._bonuses(prompt, responses),
-                    fate,
                     batch.version,
                     weights=tuple(1 / counts[episode] for episode in which),
                 )
             )
-        return groups, too_long
+        return turns, too_long
 
-    def _prompt(self, turn: Turn, task_id: str, encoder: Encoder) -> Prompt:
-        size = encoder.prompt_size(turn.name, task_id, turn.messages)
-        return Prompt(size, lambda: encoder.prompt(turn.name, turn.messages), "", turn.messages)
+    def _prompt(self, call: Call, task_id: str, encoder: Encoder) -> Prompt:
+        size = encoder.prompt_size(call.name, task_id, call.messages)
+        return Prompt(size, lambda: encoder.prompt(call.name, call.messages), "", call.messages)
 
     def _bonuses(
         self, prompt: Prompt, responses: Sequence[Int32[np.ndarray, " _"]]
@@ -429,40 +373,39 @@ class EpisodeRollouts(Rollouts):
                 bonuses[place] = self._config.step_bonus
         return bonuses
 
-    def _checked(self, turn: Turn, prompt: Prompt, policy: str) -> SampledTokens:
-        """Returns the tokens of a turn.
+    def _checked(self, call: Call, prompt: Prompt, policy: str) -> SampledTokens:
+        """Returns the tokens of a call.
 
         Raises:
           UserError: they are missing, or were drawn by another policy, or for another prompt.
         """
-        sampled, config = turn.sampled, self._config
+        sampled, config = call.sampled, self._config
         if sampled is None:
             raise UserError(
-                f"{turn.name}: the reply came without its tokens; serve the policy with our own server, or "
+                f"{call.name}: the reply came without its tokens; serve the policy with our own server, or "
                 "with vLLM 0.10.2 or newer"
             )
         if sampled.policy != policy:
             raise UserError(
-                f"{turn.name}: {sampled.policy or 'an unnamed policy'} has replied, not {policy}: the server "
+                f"{call.name}: {sampled.policy or 'an unnamed policy'} has replied, not {policy}: the server "
                 "must name the adapters that a request asks for"
             )
-        if turn.prompt_tokens != prompt.size.prompt_length:
+        if call.prompt_tokens != prompt.size.prompt_length:
             raise UserError(
-                f"{turn.name}: {turn.prompt_tokens} prompt tokens at the server, {prompt.size.prompt_length} "
+                f"{call.name}: {call.prompt_tokens} prompt tokens at the server, {prompt.size.prompt_length} "
                 "here; give it the same tokenizer, chat template and image sizes as config.model has"
             )
         if len(sampled.tokens) > config.max_response_tokens:
             raise UserError(
-                f"{turn.name}: a reply of {len(sampled.tokens)} tokens, over config.max_response_tokens "
+                f"{call.name}: a reply of {len(sampled.tokens)} tokens, over config.max_response_tokens "
                 f"({config.max_response_tokens})"
             )
         return sampled
 
-    def _target(self, number: int, fate: str, batch: _Batch) -> Group:
-        """Returns a mined prompt as a group without responses, for the salvage anchor."""
+    def _target(self, number: int) -> Turn:
+        """Returns a mined prompt as a turn without responses, for the salvage anchor."""
         none = np.zeros(0)
-        prompt = self._data.prompt(number)
-        return Group(prompt, (), (), none.astype(bool), none, none, fate, batch.version)
+        return Turn(self._data.prompt(number), (), (), none.astype(bool), none, none)
 
 
 def _wait(batch: _Batch) -> Path:
@@ -492,17 +435,17 @@ def _set_aside(folder: Path) -> None:
         folder.rename(folder.with_name(f"{folder.name}-refused-{number + 1}"))
 
 
-def _select(group: Group, where: Bool[np.ndarray, " responses"]) -> Group:
-    """Returns a group with some of its responses."""
+def _select(turn: Turn, where: Bool[np.ndarray, " responses"]) -> Turn:
+    """Returns a turn with some of its responses."""
     chosen = np.flatnonzero(where).tolist()
     return dataclasses.replace(
-        group,
-        responses=tuple(group.responses[at] for at in chosen),
-        log_probs=tuple(group.log_probs[at] for at in chosen),
-        truncated=group.truncated[chosen],
-        rewards=group.rewards[chosen],
-        advantages=group.advantages[chosen],
-        weights=tuple(group.weight(at) for at in chosen),
+        turn,
+        responses=tuple(turn.responses[at] for at in chosen),
+        log_probs=tuple(turn.log_probs[at] for at in chosen),
+        truncated=turn.truncated[chosen],
+        rewards=turn.rewards[chosen],
+        advantages=turn.advantages[chosen],
+        weights=tuple(turn.weight(at) for at in chosen),
     )
 
 
@@ -533,7 +476,7 @@ def _no_score(response: str, target: str) -> float:
     raise AssertionError("episodes are scored by their end")
 
 
-def check_faults(groups: Sequence[EpisodeGroup], most: float, folder: Path) -> None:
+def check_faults(groups: Sequence[Group], most: float, folder: Path) -> None:
     """Stops a run most of whose episodes say nothing about its policy.
 
     Args:
@@ -557,9 +500,8 @@ def check_faults(groups: Sequence[EpisodeGroup], most: float, folder: Path) -> N
         )
 
 
-def episode_metrics(groups: Iterable[EpisodeGroup]) -> Mapping[str, float]:
+def episode_metrics(groups: Sequence[Group]) -> Mapping[str, float]:
     """Computes counts and means over the episodes of an iteration."""
-    groups = list(groups)
     faults = Counter(fault for group in groups for fault in group.faults)
     steps = [number for group in groups for number in group.steps]
     scored = sum(len(group.rewards) for group in groups)
@@ -569,6 +511,6 @@ def episode_metrics(groups: Iterable[EpisodeGroup]) -> Mapping[str, float]:
         **{f"episodes/masked/{fault}": number for fault, number in sorted(faults.items())},
         "episodes/groups_too_few": sum(group.fate == TOO_FEW for group in groups),
         "episodes/steps": float(np.mean(steps)) if steps else 0.0,
-        "episodes/turns": sum(len(group.responses) for group in groups),
+        "episodes/turns": sum(len(turn.responses) for group in groups for turn in group.sampled),
         "episodes/turns_too_long": sum(group.too_long for group in groups),
     }

@@ -17,7 +17,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups
 from rmsweb_jax.rl.gates import COMPETENT_REWARD, FATES
 from rmsweb_jax.rl.prompts import RlData
-from rmsweb_jax.rl.rollout import Group, Rollouts
+from rmsweb_jax.rl.rollout import Group, Rollouts, Turn
 from rmsweb_jax.training.metrics import SampledReply
 
 
@@ -43,8 +43,9 @@ def dynamic_sampling_metrics(sampled_groups: SampledGroups, version: int) -> dic
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """Computes shares, rewards and lengths over sampled groups."""
-    responses = [response for group in groups for response in group.responses]
-    log_probs = [part for group in groups for part in group.log_probs]
+    turns = [turn for group in groups for turn in group.sampled]
+    responses = [response for turn in turns for response in turn.responses]
+    log_probs = [part for turn in turns for part in turn.log_probs]
     # Groups of episodes may have rewards of a part of them alone.
     by_group = [group.rewards for group in groups if len(group.rewards) > 1]
     share = {fate: sum(group.fate == fate for group in groups) / len(groups) for fate in FATES}
@@ -66,7 +67,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     if responses:
         metrics |= {
             "response/length": float(np.mean([len(response) for response in responses])),
-            "response/truncated": float(np.concatenate([group.truncated for group in groups]).mean()),
+            "response/truncated": float(np.concatenate([turn.truncated for turn in turns]).mean()),
             # As in verl: the mean over sequences of minus the token mean of the sampler's log-probabilities.
             "rollout_log_ppl": float(np.mean([-part.mean() for part in log_probs])),
         }
@@ -148,26 +149,26 @@ def readable_groups(
     """
     for fate in FATES:
         turns = [turn for group in groups if group.fate == fate for turn in group.turns if turn.responses]
-        for group in turns[:each]:
+        for turn in turns[:each]:
             yield {
-                "prompt_id": group.prompt.prompt_id,
-                "category": group.prompt.category,
+                "prompt_id": turn.prompt.prompt_id,
+                "category": turn.prompt.category,
                 "fate": fate,
-                "target": group.prompt.target,
-                "responses": [_readable(group, sample, decode) for sample in range(len(group.responses))],
+                "target": turn.prompt.target,
+                "responses": [_readable(turn, sample, decode) for sample in range(len(turn.responses))],
             }
 
 
 def _readable(
-    group: Group, sample: int, decode: Callable[[Int32[np.ndarray, " tokens"]], str]
+    turn: Turn, sample: int, decode: Callable[[Int32[np.ndarray, " tokens"]], str]
 ) -> dict[str, Any]:
-    tokens, log_probs = group.responses[sample], group.log_probs[sample]
+    tokens, log_probs = turn.responses[sample], turn.log_probs[sample]
     text = decode(tokens)
     return {
         "text": text,
-        "reward": float(group.rewards[sample]),
-        "field": deciding_field(text, group.prompt.target) if group.prompt.target else "",
-        "truncated": bool(group.truncated[sample]),
+        "reward": float(turn.rewards[sample]),
+        "field": deciding_field(text, turn.prompt.target) if turn.prompt.target else "",
+        "truncated": bool(turn.truncated[sample]),
         "log_prob": float(log_probs.mean()),
         # A character of several tokens is shown as unknown in each of them.
         "tokens": [

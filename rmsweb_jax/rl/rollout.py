@@ -98,18 +98,16 @@ class Sampler:
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
-    """K responses to one prompt and their rewards.
+class Turn:
+    """A prompt and the responses to it, with their part in the objective: a branch point of a row.
 
     Attributes:
-      responses: tokens of each sample, the end token included.
+      responses: tokens of each sample, the end token included; none of a prompt that is anchored alone.
       log_probs: their log-probabilities under the sampler.
       truncated: True where a response has no end token within the limit.
       rewards: reward of each sample.
       advantages: after the gates; 0 in a group that is not accepted.
-      fate: what the gate has decided, one of `gates.FATES`.
       version: version of the oldest policy that drew one of its tokens.
-      position: place of the prompt in the order of the run.
       weights: of each sample in the means over responses; empty: all alike.
     """
 
@@ -119,9 +117,7 @@ class Group:
     truncated: Bool[np.ndarray, " samples"]
     rewards: Float64[np.ndarray, " samples"]
     advantages: Float[np.ndarray, " samples"]
-    fate: str
     version: int = 0
-    position: int = 0
     weights: tuple[float, ...] = ()
 
     def weight(self, sample: int) -> float:
@@ -132,18 +128,48 @@ class Group:
     def total_weight(self) -> float:
         return sum(map(self.weight, range(len(self.responses))))
 
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """What a gate decides on: K responses to one prompt, or K episodes of one task.
+
+    Attributes:
+      turns: what is trained on: the prompt with its responses. Of episodes one for each prompt, of the calls
+        with that prompt; in a rejected group without success, prompts with verified replies to the task come
+        last.
+      rewards: reward of each response or episode; of episodes, those that have one.
+      fate: what the gate has decided, one of `gates.FATES`; of episodes also `episodes.TOO_FEW`.
+      version: version of the oldest policy that drew one of its tokens.
+      position: place of the prompt in the order of the run.
+      left_out: turns that are not trained on, because `config.negative_weight` is 0.
+      faults: why the other episodes have no reward.
+      steps: number of steps of each episode with a reward.
+      too_long: calls left out because their prompts are too long.
+    """
+
+    turns: tuple[Turn, ...]
+    rewards: Float64[np.ndarray, " samples"]
+    fate: str
+    version: int
+    position: int = 0
+    left_out: tuple[Turn, ...] = ()
+    faults: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    too_long: int = 0
+
     @property
     def accepted(self) -> bool:
         return self.fate == "accepted"
 
     @property
-    def turns(self) -> tuple[Group, ...]:
-        """Itself: what it adds to an optimizer step, see `rl.episodes.EpisodeGroup`."""
-        return (self,)
+    def sampled(self) -> tuple[Turn, ...]:
+        """All turns, also those that are not trained on."""
+        return (*self.turns, *self.left_out)
 
     def release(self) -> None:
-        """Frees the encoded prompt."""
-        self.prompt.release()
+        """Frees the encoded prompts."""
+        for turn in self.turns:
+            turn.prompt.release()
 
 
 def make_group(
@@ -153,20 +179,14 @@ def make_group(
     gate: Gate = salvage_ds,
     position: int = 0,
 ) -> Group:
-    """Joins responses and their rewards."""
+    """Joins the responses to a prompt and their rewards."""
     values = np.asarray(rewards, np.float64)
     fate, advantages = gate_group(gate, values)
-    return Group(
-        prompt,
-        responses.tokens,
-        responses.log_probs,
-        responses.truncated,
-        values,
-        advantages,
-        fate,
-        version=min(int(part.min()) for part in responses.versions),
-        position=position,
+    version = min(int(part.min()) for part in responses.versions)
+    turn = Turn(
+        *(prompt, responses.tokens, responses.log_probs, responses.truncated, values, advantages, version)
     )
+    return Group((turn,), values, fate, version, position)
 
 
 Score = Callable[[str, str], float]
@@ -354,15 +374,16 @@ def groups_to_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
     # float32 values as Python floats: JSON keeps enough digits for them to come back bit for bit.
     return [
         {
-            "prompt_id": group.prompt.prompt_id,
-            "responses": [tokens.tolist() for tokens in group.responses],
-            "log_probs": [part.tolist() for part in group.log_probs],
-            "truncated": group.truncated.tolist(),
-            "rewards": group.rewards.tolist(),
+            "prompt_id": turn.prompt.prompt_id,
+            "responses": [tokens.tolist() for tokens in turn.responses],
+            "log_probs": [part.tolist() for part in turn.log_probs],
+            "truncated": turn.truncated.tolist(),
+            "rewards": turn.rewards.tolist(),
             "version": group.version,
             "position": group.position,
         }
         for group in groups
+        for turn in group.turns
     ]
 
 

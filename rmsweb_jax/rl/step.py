@@ -214,18 +214,18 @@ def _scored(
         recomputed = jax.device_get(recomputed)
     scored = []
     for batch, micros, arrays in zip(batches, prepared, recomputed, strict=True):
-        groups = (*batch.accepted, *batch.salvaged)
+        turns = (*batch.accepted, *batch.salvaged)
         for one, array in zip(micros, arrays, strict=True):
             for span in one.micro.spans:
-                group = groups[span.tree]
-                if span.branch < len(group.responses):  # The branch after them is the salvage target.
+                turn = turns[span.tree]
+                if span.branch < len(turn.responses):  # The branch after them is the salvage target.
                     scored.append(
                         ScoredResponse(
-                            reward=float(group.rewards[span.branch]),
+                            reward=float(turn.rewards[span.branch]),
                             accepted=span.tree < len(batch.accepted),
                             old=array[span.row, span.start : span.stop],
-                            sampled=group.log_probs[span.branch],
-                            stale=group.version < version,
+                            sampled=turn.log_probs[span.branch],
+                            stale=turn.version < version,
                         )
                     )
     return tuple(scored)

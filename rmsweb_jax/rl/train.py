@@ -32,7 +32,6 @@ from rmsweb_jax.rl.batching import empty_batch, rl_packer
 from rmsweb_jax.rl.config import OnlineConfig, RlConfig
 from rmsweb_jax.rl.dynamic_sampling import SampledGroups, dynamic_sampling, mini_batches
 from rmsweb_jax.rl.episodes import (
-    EpisodeGroup,
     EpisodeRollouts,
     EpisodeSource,
     count_targets,
@@ -386,11 +385,11 @@ def sample_groups(
     seconds = time.monotonic() - start
     groups = sampled_groups.generated
     loop.writer.write_groups(version + 1, list(readable_groups(groups, data.decode, config.logged_groups)))
-    tokens = sum(len(response) for group in groups for response in group.responses)
+    tokens = sum(len(response) for group in groups for turn in group.sampled for response in turn.responses)
     metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}
     metrics |= rollout_metrics(groups)
-    if episodes := [group for group in groups if isinstance(group, EpisodeGroup)]:
-        metrics |= episode_metrics(episodes)
+    if isinstance(rollouts, EpisodeRollouts):
+        metrics |= episode_metrics(groups)
     metrics |= {"tokens_per_second/rollout": tokens / seconds, "time/decode": rollouts.seconds - waited}
     return sampled_groups, metrics | {"dynamic_sampling/dropped": rollouts.dropped - dropped}
 

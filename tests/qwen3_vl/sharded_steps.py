@@ -29,7 +29,7 @@ from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.rl.rollout import Turn
 from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.training.config import LoRAConfig
@@ -85,7 +85,7 @@ def target_tree(example: Example) -> Tree:
     return Tree(example, (Branch(example.target, values),))
 
 
-def make_group(number: int, accepted: bool) -> Group:
+def make_turn(number: int, accepted: bool) -> Turn:
     """Four random responses to a prompt."""
     rng = np.random.default_rng(100 + number)
     example = make_example(number)
@@ -93,8 +93,7 @@ def make_group(number: int, accepted: bool) -> Group:
     log_probs = tuple(np.zeros(len(response), np.float32) for response in responses)
     advantages = rng.normal(size=4) if accepted else np.zeros(4)
     prompt = as_prompt(example, str(number))
-    fate = "accepted" if accepted else "unsolved"
-    return Group(prompt, responses, log_probs, np.zeros(4, bool), rng.random(4), advantages, fate)
+    return Turn(prompt, responses, log_probs, np.zeros(4, bool), rng.random(4), advantages)
 
 
 @functools.cache
@@ -147,7 +146,7 @@ def rl_step(mesh: Mesh) -> Result:
     frozen = jax.device_put(frozen, param_shardings(frozen, mesh))
     state = init_state(params, OPTIMIZER, mesh)
     steps = rl_steps(graphdef, state, OPTIMIZER, Objective(kl_coef=0.1), mesh)
-    groups = [make_group(number, number < 4) for number in range(ROWS)]
+    groups = [make_turn(number, number < 4) for number in range(ROWS)]
     trees = trees_of(MiniBatch(tuple(groups[:4]), tuple(groups[4:])), salvage=True)
     (micro,) = micro_batches(trees, Packer(SHAPE, CONFIG), CONFIG)
     batch = on_mesh(micro.batch, mesh)

@@ -9,7 +9,7 @@ from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.rl.rollout import Turn
 from rmsweb_jax.training.config import LoRAConfig
 from tests.prompts import as_prompt
 from tests.tiny import IMAGE_TOKEN, TINY
@@ -35,7 +35,7 @@ def _prompt(number: int, length: int = 12, targets: int = 4, image: bool = True)
     return as_prompt(example, str(number))
 
 
-def _group(number: int, samples: int = 8, accepted: bool = True, **prompt) -> Group:
+def _turn(number: int, samples: int = 8, accepted: bool = True, **prompt) -> Turn:
     """Random responses of 1 to 6 tokens with random advantages."""
     rng = np.random.default_rng(1000 + number)
     responses = tuple(rng.integers(0, 50, rng.integers(1, 7)).astype(np.int32) for _ in range(samples))
@@ -43,8 +43,7 @@ def _group(number: int, samples: int = 8, accepted: bool = True, **prompt) -> Gr
     advantages = rng.normal(size=samples) if accepted else np.zeros(samples)
     log_probs = tuple(np.zeros(len(response), np.float32) for response in responses)
     source = _prompt(number, **prompt)
-    fate = "accepted" if accepted else "unsolved"
-    return Group(source, responses, log_probs, np.zeros(samples, bool), rewards, advantages, fate)
+    return Turn(source, responses, log_probs, np.zeros(samples, bool), rewards, advantages)
 
 
 @pytest.fixture(scope="module")
@@ -66,5 +65,5 @@ def make_prompt():
 
 
 @pytest.fixture(scope="module")
-def make_group():
-    return _group
+def make_turn():
+    return _turn

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.training.mesh import AXES, make_mesh
-from tests.qwen3_vl.sharded_steps import make_group
+from tests.qwen3_vl.sharded_steps import make_turn
 from tests.rl.update_together import make_policy
 
 
@@ -24,7 +24,7 @@ def largest(one: object, other: object) -> float:
 
 def compare(name: str) -> tuple[float, float, float]:
     objective = Objective(loss=f"docs.examples.my_own_loss:{name}", clip_low=0.1, clip_high=0.15)
-    groups = [make_group(number, number < 4) for number in range(6)]
+    groups = [make_turn(number, number < 4) for number in range(6)]
     batches = [MiniBatch(tuple(groups[at : at + 2]), (groups[4 + at // 2],)) for at in (0, 2)]
     found = []
     for mesh in (Mesh(np.asarray(jax.devices()[:1]).reshape(1, 1, 1), AXES), make_mesh(data=2, fsdp=2)):

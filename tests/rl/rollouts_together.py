@@ -66,8 +66,9 @@ def draw(folder: Path, url: str = "") -> dict[str, object]:
     rollouts.unload()
     rollouts.close()
     drawn = [
-        [group.prompt.prompt_id, [tokens.tolist() for tokens in group.responses], group.rewards.tolist()]
+        [turn.prompt.prompt_id, [tokens.tolist() for tokens in turn.responses], turn.rewards.tolist()]
         for group in groups
+        for turn in group.turns
     ]
     return {"groups": drawn, **done}
 

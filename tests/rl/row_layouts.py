@@ -22,7 +22,7 @@ from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.rl.rollout import Turn
 from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.config import LoRAConfig
@@ -137,14 +137,13 @@ def make_batch(prompt: int, response: int, vocabulary: int) -> MiniBatch:
     example = Example("prompt", tokens, prompt, np.ones(1, bool))
     responses = tuple(rng.integers(0, vocabulary, response).astype(np.int32) for _ in range(SAMPLES))
     none = tuple(np.zeros(response, np.float32) for _ in responses)
-    group = Group(
+    group = Turn(
         prompt=as_prompt(example),
         responses=responses,
         log_probs=none,
         truncated=np.zeros(SAMPLES, bool),
         rewards=np.zeros(SAMPLES),
         advantages=rng.normal(size=SAMPLES),
-        fate="accepted",
     )
     return MiniBatch((group,), ())
 

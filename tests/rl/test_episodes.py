@@ -120,6 +120,10 @@ def take(tmp_path, data, runs, config=CONFIG):
     return group
 
 
+def responses_of(group):
+    return sum(len(turn.responses) for turn in group.sampled)
+
+
 def change_last(trajectory, **changes):
     *before, last = trajectory.steps
     return trajectory.model_copy(update={"steps": (*before, last.model_copy(update=changes))})
@@ -136,7 +140,7 @@ def test_each_prompt_of_the_episodes_is_computed_once(tmp_path, encoder, data):
     assert first.advantages == pytest.approx([advantage, -advantage / 2, -advantage / 2])
     assert second.advantages == pytest.approx([advantage, -advantage / 2])
     assert [encoder.processor.decode_response(one) for one in second.responses] == [reply(DONE)] * 2
-    assert not group.truncated.any()
+    assert not any(turn.truncated.any() for turn in group.turns)
     metrics = rollout_metrics([group])
     assert metrics["reward/mean"] == pytest.approx(1 / 3) and metrics["gates/accepted"] == 1.0
     assert episode_metrics([group])["episodes/turns"] == 5
@@ -177,7 +181,7 @@ def test_without_a_weight_failures_are_left_out_but_counted(tmp_path, encoder, d
 def test_without_a_weight_a_rejected_group_is_its_anchor_alone(tmp_path, encoder, data):
     config = CONFIG.model_copy(update={"negative_weight": 0.0})
     group = take(tmp_path, data, [episode(encoder, number, success=False) for number in (1, 2)], config)
-    assert group.fate == "unsolved" and len(group.responses) == 4
+    assert group.fate == "unsolved" and responses_of(group) == 4
     (anchor,) = group.turns
     assert anchor.prompt.target == reply(CLICK) and anchor.responses == ()
 
@@ -210,7 +214,7 @@ def test_the_verified_action_of_a_mined_decision_has_a_bonus(tmp_path, encoder, 
 
 def test_a_group_without_success_anchors_a_verified_reply_to_its_task(tmp_path, encoder, data):
     group = take(tmp_path, data, [episode(encoder, number, success=False) for number in (1, 2)])
-    assert group.fate == "unsolved" and len(group.responses) == 4
+    assert group.fate == "unsolved" and responses_of(group) == 4
     *_, anchor = group.turns
     assert anchor.prompt.target == reply(CLICK) and anchor.responses == ()
     trees = trees_of(MiniBatch((), group.turns), salvage=True)
@@ -285,7 +289,7 @@ def test_faults_count_as_failures_where_masking_is_off(tmp_path, encoder, data):
     runs = [episode(encoder, 1), episode(encoder, 2, success=False, outcome="crashed", steps=())]
     group = take(tmp_path, data, runs, CONFIG.model_copy(update={"mask_faults": False}))
     assert group.fate == "accepted" and group.rewards.tolist() == [1.0, 0.0] and group.faults == ()
-    assert len(group.responses) == 2 and all((turn.advantages > 0).all() for turn in group.turns)
+    assert responses_of(group) == 2 and all((turn.advantages > 0).all() for turn in group.turns)
 
 
 def test_a_group_with_too_few_episodes_is_left_out(tmp_path, encoder, data):

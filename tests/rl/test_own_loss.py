@@ -119,8 +119,8 @@ def test_advantages_of_dr_grpo_are_not_divided():
 
 
 @pytest.fixture(scope="module")
-def groups(make_group):
-    groups = [make_group(n, accepted=n < 3, length=10 + 3 * n, image=n != 1) for n in range(5)]
+def groups(make_turn):
+    groups = [make_turn(n, accepted=n < 3, length=10 + 3 * n, image=n != 1) for n in range(5)]
     return MiniBatch(tuple(groups[:3]), tuple(groups[3:]))
 
 

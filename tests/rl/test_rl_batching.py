@@ -30,9 +30,9 @@ all_packers = pytest.mark.parametrize("packer", PACKERS.values(), ids=PACKERS)
 
 
 @pytest.fixture
-def batch(make_group):
+def batch(make_turn):
     """Three accepted groups and two salvaged ones; every third prompt has no image."""
-    groups = [make_group(n, accepted=n < 3, length=10 + 3 * n, image=n % 3 != 2) for n in range(5)]
+    groups = [make_turn(n, accepted=n < 3, length=10 + 3 * n, image=n % 3 != 2) for n in range(5)]
     return MiniBatch(tuple(groups[:3]), tuple(groups[3:]))
 
 

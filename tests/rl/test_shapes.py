@@ -55,7 +55,7 @@ gated = gates.salvage_ds(np.stack([group.rewards for group in groups]))
 assert gated.fates.tolist() == [group.fate for group in groups] == ["accepted", "unsolved"]
 assert len(list(readable_groups(groups, lambda tokens: "", 1))) == 2
 rollout_metrics(groups)
-scored = [ScoredResponse(1.0, True, part, part) for part in groups[0].log_probs]
+scored = [ScoredResponse(1.0, True, part, part) for part in groups[0].turns[0].log_probs]
 log_prob_metrics(scored)
 
 size = SampleSize('prompt', length=16, num_targets=4, patches=(8,))
@@ -63,7 +63,7 @@ config = RlConfig(
     prompts="p", model="m", num_samples=4, max_response_tokens=6, row_tokens=256, row_multiple=8
 )
 packer = rl_packer([size], config, CONFIG, shards=1)
-trees = trees_of(MiniBatch(groups[:1], groups[1:]), salvage=True)
+trees = trees_of(MiniBatch(groups[0].turns, groups[1].turns), salvage=True)
 micro, *_ = micro_batches(trees, packer, CONFIG)
 batch = micro.batch
 values = batch.scored.values

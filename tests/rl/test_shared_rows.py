@@ -16,7 +16,7 @@ from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.batching import VALUES, trees_of
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.rollout import Group
+from rmsweb_jax.rl.rollout import Turn
 from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.config import LoRAConfig
@@ -62,7 +62,7 @@ class Reference(NamedTuple):
     total: Accumulated
 
 
-def make_group(number: int, accepted: bool, images: bool) -> Group:
+def make_turn(number: int, accepted: bool, images: bool) -> Turn:
     """A prompt of 20 to 30 tokens, a target of 6 and 8 responses of 1 to 8."""
     rng = np.random.default_rng(number)
     length = 20 + 3 * number
@@ -79,13 +79,12 @@ def make_group(number: int, accepted: bool, images: bool) -> Group:
     none = tuple(np.zeros(len(response), np.float32) for response in responses)
     advantages = rng.normal(size=SAMPLES) if accepted else np.zeros(SAMPLES)
     rewards = np.zeros(SAMPLES)
-    fate = "accepted" if accepted else "unsolved"
-    return Group(as_prompt(example), responses, none, np.zeros(SAMPLES, bool), rewards, advantages, fate)
+    return Turn(as_prompt(example), responses, none, np.zeros(SAMPLES, bool), rewards, advantages)
 
 
 BATCH = MiniBatch(
-    (make_group(0, True, images=True), make_group(1, True, images=False)),
-    (make_group(2, False, images=True),),
+    (make_turn(0, True, images=True), make_turn(1, True, images=False)),
+    (make_turn(2, False, images=True),),
 )
 
 

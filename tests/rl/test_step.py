@@ -61,8 +61,8 @@ class Policy(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def batch(make_group):
-    groups = [make_group(n, accepted=n < 2, length=10 + 3 * n, image=n != 1) for n in range(4)]
+def batch(make_turn):
+    groups = [make_turn(n, accepted=n < 2, length=10 + 3 * n, image=n != 1) for n in range(4)]
     return MiniBatch(tuple(groups[:2]), tuple(groups[2:]))
 
 
@@ -117,9 +117,9 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module")
-def many_groups(make_group):
+def many_groups(make_turn):
     """Eight groups, seven of which have an image."""
-    groups = [make_group(n, accepted=n < 4, length=10 + 3 * n, image=n != 1) for n in range(8)]
+    groups = [make_turn(n, accepted=n < 4, length=10 + 3 * n, image=n != 1) for n in range(8)]
     return MiniBatch(tuple(groups[:4]), tuple(groups[4:]))
 
 

@@ -14,7 +14,7 @@ from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.training.mesh import AXES
 from rmsweb_jax.training.performance import PEAKS, Peak
-from tests.qwen3_vl.sharded_steps import make_group
+from tests.qwen3_vl.sharded_steps import make_turn
 from tests.qwen3_vl.test_sharded import ROOT, figures, free_port
 from tests.rl.update_together import CONFIG, PACKER, Policy, arrays_of, make_policy, update
 from tests.virtual_devices import device_environment
@@ -37,7 +37,7 @@ def policy() -> Policy:
 @pytest.fixture(scope="module")
 def batches() -> list[MiniBatch]:
     """Three optimizer steps over an accepted and a salvaged group, nearly all with an image."""
-    return [MiniBatch((make_group(n, True),), (make_group(n + 3, False),)) for n in range(3)]
+    return [MiniBatch((make_turn(n, True),), (make_turn(n + 3, False),)) for n in range(3)]
 
 
 def drawn_by(batch, version):

@@ -31,7 +31,7 @@ from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.step import Steps, TrainState
 from tests.qwen3_vl import sharded_steps
-from tests.qwen3_vl.sharded_steps import WINDOW, make_group
+from tests.qwen3_vl.sharded_steps import WINDOW, make_turn
 
 # A large KL weight, so that every term shows.
 OBJECTIVE = Objective(kl_coef=0.1)
@@ -101,7 +101,7 @@ def make_policy(mesh: Mesh, objective: Objective = OBJECTIVE) -> Policy:
 
 def update(policy: Policy, packer: Packer = PACKER) -> Updated:
     """Two steps of a policy that has moved over eight groups, one of them drawn by an earlier one."""
-    groups = [dataclasses.replace(make_group(number, number < 4), version=1) for number in range(8)]
+    groups = [dataclasses.replace(make_turn(number, number < 4), version=1) for number in range(8)]
     groups[1] = dataclasses.replace(groups[1], version=0)
     batches = [MiniBatch(tuple(groups[at : at + 2]), tuple(groups[at + 4 : at + 6])) for at in (0, 2)]
     return policy.update(policy.state(moved=True), batches, version=1, packer=packer)

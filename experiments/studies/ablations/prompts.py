@@ -126,8 +126,9 @@ def sample(
             rollouts.load(model, 0)
             # One epoch, in which every prompt comes once.
             for group in rollouts.take(len(data.train)):
-                fates[group.prompt.prompt_id] = group.fate
-                group.prompt.release()
+                (turn,) = group.turns
+                fates[turn.prompt.prompt_id] = group.fate
+                group.release()
             if data is sets[-1]:
                 _, replies = evaluate(rollouts, data, settings.sampling)
                 exact = {reply.sample_id: reply.reward == EXACT for reply in replies}

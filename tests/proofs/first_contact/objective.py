@@ -112,9 +112,9 @@ def sampler_gaps(root: Path, temperatures: Sequence[float] = TEMPERATURES) -> li
         rollouts = Rollouts(sampler, data, sampling, _no_reward, salvage_ds, config.seed)
         rollouts.load(model, 0)
         # The rejected half has the salvage anchor in its rows.
-        groups = tuple(rollouts.take(PROMPTS))
+        turns = tuple(turn for group in rollouts.take(PROMPTS) for turn in group.turns)
         rollouts.close()
-        batch = MiniBatch(groups[: PROMPTS // 2], groups[PROMPTS // 2 :])
+        batch = MiniBatch(turns[: PROMPTS // 2], turns[PROMPTS // 2 :])
         own, at_1 = scored(temperature, batch), scored(1.0, batch)
         found.append(Gap(temperature, len(own), float(own.mean()), float(own.max()), float(at_1.mean())))
     return found
