@@ -92,43 +92,6 @@ def _live_tasks(settings: OnlineSettings) -> list[Task]:
     return tasks
 
 
-class FleetPlay:
-    """Episodes that a fleet's process plays; an `rl.episodes.Playing`.
-
-    Args:
-      folder: their data set.
-      fleet: None: it is complete.
-    """
-
-    def __init__(self, folder: Path, fleet: ChildProcess | None):
-        self._folder, self._fleet = folder, fleet
-
-    def wait(self) -> Path:
-        if self._fleet is None:
-            return self._folder
-        with StopRequest() as stop:
-            # Written last.
-            while not (self._folder / REPORT).exists():
-                if (code := self._fleet.wait(_POLL_S)) is not None:
-                    raise self._failure(code)
-                if stop.requested:
-                    self._fleet.stop()
-                    raise StoppedError("episodes that ended are kept", stop.cause)
-        return self._folder
-
-    def _failure(self, code: int) -> UserError:
-        assert self._fleet is not None
-        if code == StoppedError.exit_code:
-            return StoppedError("episodes that ended are kept")
-        failure = self._fleet.failure()
-        failure.exit_code = max(code, UserError.exit_code)
-        return failure
-
-    def stop(self) -> None:
-        if self._fleet is not None:
-            self._fleet.stop()
-
-
 class FleetEpisodes:
     """Plays episodes by a fleet in a child process; an `rl.episodes.EpisodeSource`.
 
@@ -145,8 +108,9 @@ class FleetEpisodes:
         self._tasks, self._folder, self._replays = tasks, folder, replays
         self._settings = json.dumps(to_config_dict(play).to_dict())
         self._fleet: ChildProcess | None = None
+        self._playing = folder
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Ends the fleet."""
         if self._fleet is not None:
             self._fleet.stop()
@@ -162,10 +126,10 @@ class FleetEpisodes:
         newest = max(folders)
         return Begun(newest.name.partition("-")[2], (newest / REPORT).exists())
 
-    def begin(self, first: int, count: int, samples: int, policy: str) -> FleetPlay:
-        folder = self._folder / f"{first:06d}-{policy}"
+    def begin(self, first: int, count: int, samples: int, policy: str) -> None:
+        self._playing = folder = self._folder / f"{first:06d}-{policy}"
         if (folder / REPORT).exists():
-            return FleetPlay(folder, None)
+            return
         request = PlayRequest(
             workdir=str(folder),
             policy=policy,
@@ -178,11 +142,30 @@ class FleetEpisodes:
             command = [sys.executable, "-m", self.module, self._settings]
             log = self._folder / "log.txt"
             self._fleet = ChildProcess("episodes", command, log, stdin=subprocess.PIPE)
-        # Without a reader it has ended, and `FleetPlay.wait` says why.
+        # Without a reader it has ended, and `wait` says why.
         with contextlib.suppress(BrokenPipeError):
             self._fleet.stdin.write(request.model_dump_json().encode() + b"\n")
             self._fleet.stdin.flush()
-        return FleetPlay(folder, self._fleet)
+
+    def wait(self) -> Path:
+        with StopRequest() as stop:
+            # Written last.
+            while not (self._playing / REPORT).exists():
+                assert self._fleet is not None
+                if (code := self._fleet.wait(_POLL_S)) is not None:
+                    raise _failure(self._fleet, code)
+                if stop.requested:
+                    self._fleet.stop()
+                    raise StoppedError("episodes that ended are kept", stop.cause)
+        return self._playing
+
+
+def _failure(fleet: ChildProcess, code: int) -> UserError:
+    if code == StoppedError.exit_code:
+        return StoppedError("episodes that ended are kept")
+    failure = fleet.failure()
+    failure.exit_code = max(code, UserError.exit_code)
+    return failure
 
 
 def _check_own_server() -> None:
@@ -251,6 +234,6 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
         )
         play = settings.play.episodes(actor)
         episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays)
-        stack.callback(episodes.close)
+        stack.callback(episodes.stop)
         config = settings.model_copy(update={"rollout_engine": "endpoint", "endpoint": endpoint})
         return train(config, workdir, episodes)

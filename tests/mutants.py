@@ -116,8 +116,8 @@ MUTANTS = (
         "kl_denominator",
         "the KL term has the denominator of the accepted groups",
         "rmsweb_jax/rl/batching.py",
-        "total_weight / group.weight(sample)",
-        "accepted_weight / group.weight(sample)",
+        "total_weight / turn.weight(sample)",
+        "accepted_weight / turn.weight(sample)",
         "tests/rl",
     ),
     Mutant(

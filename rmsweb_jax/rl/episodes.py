@@ -48,22 +48,6 @@ _PAGE = re.compile(r"<browser_state>.*</browser_state>", re.DOTALL)
 _BY_ADDRESS = ("go_to_url", "search_engine")
 
 
-class Playing(Protocol):
-    """Episodes that are being played."""
-
-    def wait(self) -> Path:
-        """Returns their data set, whose steps have their tokens, once all have ended.
-
-        Raises:
-          UserError: no episode can be played.
-        """
-        ...
-
-    def stop(self) -> None:
-        """Stops them; those that have ended are kept."""
-        ...
-
-
 class Begun(NamedTuple):
     """Tasks that an earlier run has begun to play.
 
@@ -83,7 +67,7 @@ class EpisodeSource(Protocol):
         """Returns the ids of the tasks `first` to `first + count - 1` of the run's order."""
         ...
 
-    def begin(self, first: int, count: int, samples: int, policy: str) -> Playing:
+    def begin(self, first: int, count: int, samples: int, policy: str) -> None:
         """Begins `samples` episodes of each of the tasks `first` to `first + count - 1` of the run's order.
 
         The same call of a run that was killed goes on with the episodes that had ended.
@@ -94,6 +78,18 @@ class EpisodeSource(Protocol):
         Raises:
           UserError: they cannot be begun.
         """
+        ...
+
+    def wait(self) -> Path:
+        """Returns the data set of what was begun, whose steps have their tokens, once all have ended.
+
+        Raises:
+          UserError: no episode can be played.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Stops what was begun; episodes that have ended are kept."""
         ...
 
     def begun(self, first: int) -> Begun | None:
@@ -156,18 +152,6 @@ def _page_of(messages: Sequence[Message]) -> str:
     return found[0] if found else ""
 
 
-class _Batch(NamedTuple):
-    """Tasks under way; the first process plays them, or has failed to begin."""
-
-    policy: str
-    playing: Playing | None
-    failed: UserError | None
-
-    @property
-    def version(self) -> int:
-        return version_of(self.policy)
-
-
 class EpisodeRollouts(Rollouts):
     """The groups of an online run, task by task; takes the place of `Rollouts` in dynamic sampling.
 
@@ -198,7 +182,9 @@ class EpisodeRollouts(Rollouts):
             position=position,
         )
         self._source, self._endpoint, self._config = source, endpoint, config
-        self._batch: _Batch | None = None
+        # Name of the policy by which tasks are under way, and why the first process could not begin them.
+        self._playing = ""
+        self._failed: UserError | None = None
         # By which a killed run has begun the next tasks; None before the first policy is loaded.
         self._earlier: str | None = None
         self._salvage: defaultdict[str, list[int]] = defaultdict(list)
@@ -227,12 +213,13 @@ class EpisodeRollouts(Rollouts):
         Raises:
           UserError: too many episodes have no reward, the policy never acts, or tokens are not its own.
         """
-        batch = self._batch or self._begin_batch(count, self._earlier or self._endpoint.policy)
-        self._batch, self._earlier = None, ""
-        folder = _wait(batch)
-        self._endpoint.held.discard(batch.policy)
+        if not self._playing:
+            self._play(count, self._earlier or self._endpoint.policy)
+        policy, self._playing, self._earlier = self._playing, "", ""
+        folder = self._wait()
+        self._endpoint.held.discard(policy)
         try:
-            groups = self._groups(folder, batch)
+            groups = self._groups(folder, policy)
         except UserError:
             # It is played again once the cause is corrected.
             _set_aside(folder)
@@ -240,32 +227,49 @@ class EpisodeRollouts(Rollouts):
         self.position += count
         self.limit = self.position
         if self._config.max_staleness and self.version + 1 < self._config.iterations:
-            self._batch = self._begin_batch(count, self._endpoint.policy)
+            self._play(count, self._endpoint.policy)
         return groups
 
     def close(self) -> None:
-        if self._batch is not None and self._batch.playing is not None:
-            self._batch.playing.stop()
+        if self._playing and is_first():
+            self._source.stop()
         super().close()
 
-    def _begin_batch(self, count: int, policy: str) -> _Batch:
-        playing, failed = None, None
+    def _play(self, count: int, policy: str) -> None:
+        """Begins to play the next tasks; the first process plays them."""
+        self._playing, self._failed = policy, None
+        self._endpoint.held.add(policy)
         if is_first():
             try:
-                playing = self._source.begin(self.position, count, self._config.num_samples, policy)
+                self._source.begin(self.position, count, self._config.num_samples, policy)
             except UserError as error:
-                failed = error
-        self._endpoint.held.add(policy)
-        return _Batch(policy, playing, failed)
+                self._failed = error
 
-    def _groups(self, folder: Path, batch: _Batch) -> list[Group]:
+    def _wait(self) -> Path:
+        """Returns the data set of what is played, in all processes; its errors are raised in all of them."""
+        outcome: dict[str, Any] = {"folder": "", "error": "", "exit_code": 0}
+        if is_first():
+            try:
+                if self._failed is not None:
+                    raise self._failed
+                outcome["folder"] = str(self._source.wait())
+            except UserError as error:
+                outcome |= {"error": str(error), "exit_code": error.exit_code}
+        outcome = json.loads(from_all_processes(json.dumps(outcome).encode())[0])
+        if outcome["error"]:
+            failed = UserError(outcome["error"])
+            failed.exit_code = outcome["exit_code"]
+            raise failed
+        return Path(outcome["folder"])
+
+    def _groups(self, folder: Path, policy: str) -> list[Group]:
         episodes: defaultdict[str, list[Trajectory]] = defaultdict(list)
         for trajectory in read_dataset(folder, Trajectory):
             episodes[trajectory.task.task_id].append(trajectory)
         encoder = Encoder(self._data.encoder.processor, ImageStore(folder))
         # Data sets are sorted by task: of surplus groups always those of the same pages would be left out.
         order = sorted(episodes, key=lambda task_id: stable_hash(self._seed, task_id))
-        groups = [self._group(task_id, episodes[task_id], encoder, batch) for task_id in order]
+        groups = [self._group(task_id, episodes[task_id], encoder, policy) for task_id in order]
         check_faults(groups, self._config.max_masked, folder)
         steps = [step for runs in episodes.values() for run in runs for step in run.steps]
         if steps and not any(step.results for step in steps):
@@ -277,7 +281,7 @@ class EpisodeRollouts(Rollouts):
     def _begin(self) -> None:
         """Does nothing: prompts of the run are not drawn one by one; those of the evaluation are."""
 
-    def _group(self, task_id: str, runs: Sequence[Trajectory], encoder: Encoder, batch: _Batch) -> Group:
+    def _group(self, task_id: str, runs: Sequence[Trajectory], encoder: Encoder, policy: str) -> Group:
         config = self._config
         # Live pages differ from one visit to the next.
         same = [run for run in runs if run.steps and run.task.environment != "web"]
@@ -291,7 +295,7 @@ class EpisodeRollouts(Rollouts):
             (),
             rewards,
             TOO_FEW,
-            batch.version,
+            version_of(policy),
             faults=tuple(fault for fault in faults if fault),
             steps=tuple(len(run.steps) for run in scored),
         )
@@ -299,7 +303,7 @@ class EpisodeRollouts(Rollouts):
             return group
         fate, advantages = gate_group(self._gate, rewards)
         advantages = np.where(advantages < 0, config.negative_weight * advantages, advantages)
-        turns, too_long = self._turns(scored, rewards, advantages, encoder, batch)
+        turns, too_long = self._turns(scored, rewards, advantages, encoder, policy)
         left_out: list[Turn] = []
         if not config.negative_weight:
             left_out = [_select(turn, turn.advantages <= 0) for turn in turns]
@@ -317,7 +321,7 @@ class EpisodeRollouts(Rollouts):
         rewards: Float64[np.ndarray, " episodes"],
         advantages: Float64[np.ndarray, " episodes"],
         encoder: Encoder,
-        batch: _Batch,
+        policy: str,
     ) -> tuple[list[Turn], int]:
         """Returns a turn for each different prompt of the episodes, and the number of calls left out."""
         # Episodes of a task begin at the same page: what they share is computed once.
@@ -336,7 +340,7 @@ class EpisodeRollouts(Rollouts):
             if unread or prompt.size.prompt_length > self._config.max_prompt_tokens:
                 too_long += len(members)
                 continue
-            tokens = [self._checked(call, prompt, batch.policy) for _, call in members]
+            tokens = [self._checked(call, prompt, policy) for _, call in members]
             which = [episode for episode, _ in members]
             responses = tuple(np.asarray(one.tokens, np.int32) for one in tokens)
             end = encoder.processor.end_id
@@ -348,7 +352,7 @@ class EpisodeRollouts(Rollouts):
                     np.asarray([one[-1] != end for one in responses]),
                     rewards[which],
                     advantages[which] + self._bonuses(prompt, responses),
-                    batch.version,
+                    version_of(policy),
                     weights=tuple(1 / counts[episode] for episode in which),
                 )
             )
@@ -406,25 +410,6 @@ class EpisodeRollouts(Rollouts):
         """Returns a mined prompt as a turn without responses, for the salvage anchor."""
         none = np.zeros(0)
         return Turn(self._data.prompt(number), (), (), none.astype(bool), none, none)
-
-
-def _wait(batch: _Batch) -> Path:
-    """Returns the data set of a batch, in all processes; its errors are raised in all of them."""
-    outcome: dict[str, Any] = {"folder": "", "error": "", "exit_code": 0}
-    if is_first():
-        try:
-            if batch.failed is not None:
-                raise batch.failed
-            assert batch.playing is not None
-            outcome["folder"] = str(batch.playing.wait())
-        except UserError as error:
-            outcome |= {"error": str(error), "exit_code": error.exit_code}
-    outcome = json.loads(from_all_processes(json.dumps(outcome).encode())[0])
-    if outcome["error"]:
-        failed = UserError(outcome["error"])
-        failed.exit_code = outcome["exit_code"]
-        raise failed
-    return Path(outcome["folder"])
 
 
 def _set_aside(folder: Path) -> None:

@@ -76,7 +76,6 @@ class Source:
 
     def begin(self, first, count, samples, policy):
         self.calls.append((first, policy))
-        return self
 
     def begun(self, first):
         return self.earlier
