@@ -112,13 +112,6 @@ def _lock(folder: Path) -> IO[str]:
     return file
 
 
-class _Policy(NamedTuple):
-    """Adapters at the server."""
-
-    folder: Path
-    version: int
-
-
 class _UnderWay(NamedTuple):
     """A request, and the task of the process that sends it; None in the others.
 
@@ -127,15 +120,8 @@ class _UnderWay(NamedTuple):
     """
 
     request: Request
-    policy: _Policy
+    policy: Path
     task: concurrent.futures.Future[None] | None
-
-
-class _Drawn(NamedTuple):
-    """Responses, and the version of the policy that drew them."""
-
-    version: int
-    samples: list[Sample]
 
 
 class Endpoint:
@@ -161,12 +147,14 @@ class Endpoint:
 
     def __init__(self, config: EndpointConfig, processor: Processor, images: ImageResolver, lora: LoRAConfig):
         self._config, self._processor, self._images, self._lora = config, processor, images, lora
-        self._policies: list[_Policy] = []
+        # Folders of the adapters at the server.
+        self._policies: list[Path] = []
         self.held: set[str] = set()
         # By a number that all processes give the same request.
         self._under_way: dict[int, _UnderWay] = {}
         self._submitted = 0
-        self._finished: queue.SimpleQueue[tuple[int, _Drawn | BaseException]] = queue.SimpleQueue()
+        # Version of the policy and responses by these numbers, or why there are none.
+        self._finished: queue.SimpleQueue[tuple[int, int, list[Sample] | Exception]] = queue.SimpleQueue()
         self._key = os.environ.get(config.api_key_env, "") if config.api_key_env else "none"
         if not self._key:
             raise UserError(
@@ -179,12 +167,12 @@ class Endpoint:
     @property
     def policy(self) -> str:
         """Name of the newest adapters at the server; that of the first process in the others."""
-        return self._policies[-1].folder.name
+        return self._policies[-1].name
 
     @property
     def policies(self) -> list[str]:
         """Names of all adapters at the server."""
-        return [policy.folder.name for policy in self._policies]
+        return [policy.name for policy in self._policies]
 
     def load(self, model: Qwen3VL, version: int) -> None:
         """Writes the adapters and makes the server load them; earlier ones are unloaded once they are done.
@@ -212,8 +200,7 @@ class Endpoint:
         outcome = orjson.loads(from_all_processes(orjson.dumps(outcome))[0])
         if outcome["error"]:
             raise UserError(outcome["error"])
-        self._policies += [_Policy(Path(name), version_of(Path(name).name)) for name in outcome["held"]]
-        self._policies.append(_Policy(Path(outcome["folder"]), version))
+        self._policies += [Path(name) for name in (*outcome["held"], outcome["folder"])]
         self._forget()
 
     def submit(self, request: Request) -> None:
@@ -248,14 +235,14 @@ class Endpoint:
         timeout = None if jax.process_count() == 1 else _POLL_S
         with contextlib.suppress(queue.Empty):
             while True:
-                number, drawn = self._finished.get(timeout=0 if complete else timeout)
+                number, version, drawn = self._finished.get(timeout=0 if complete else timeout)
                 if number not in self._under_way:  # Dropped when its last response was there.
                     continue
                 if isinstance(drawn, UserError):
                     return {"error": str(drawn), "complete": []}
-                if isinstance(drawn, BaseException):
+                if isinstance(drawn, Exception):
                     raise drawn
-                complete.append((number, drawn.version, [tuple(sample) for sample in drawn.samples]))
+                complete.append((number, version, [tuple(sample) for sample in drawn]))
         return {"error": "", "complete": complete}
 
     def unload(self) -> None:
@@ -266,7 +253,7 @@ class Endpoint:
         self._under_way.clear()
         policies, self._policies = self._policies, []
         for policy in policies:
-            self._drop(policy.folder)
+            self._drop(policy)
         if self._worker is not None:
             self._worker.close()
             self._worker = None
@@ -275,9 +262,9 @@ class Endpoint:
         """Unloads policies before those that requests may be drawn by, but those that are held."""
         asked = [self._policies.index(one.policy) for one in self._under_way.values()]
         oldest = min(asked, default=len(self._policies) - 1)
-        for policy in [one for one in self._policies[:oldest] if one.folder.name not in self.held]:
+        for policy in [one for one in self._policies[:oldest] if one.name not in self.held]:
             self._policies.remove(policy)
-            self._drop(policy.folder)
+            self._drop(policy)
 
     def _drop(self, folder: Path) -> None:
         if is_first():
@@ -317,13 +304,13 @@ class Endpoint:
             # Nothing is sent, and no image made, for more prompts than may be under way.
             async with self._worker.gate:
                 # The newest one: it may have changed since the request was submitted.
-                policy = self._policies[-1]
-                drawn = _Drawn(policy.version, await self._samples(request, policy))
-                self._finished.put((number, drawn))
+                policy = self._policies[-1].name
+                samples = await self._samples(request, policy)
+                self._finished.put((number, version_of(policy), samples))
         except Exception as error:
-            self._finished.put((number, error))
+            self._finished.put((number, 0, error))
 
-    async def _samples(self, request: Request, policy: _Policy) -> list[Sample]:
+    async def _samples(self, request: Request, policy: str) -> list[Sample]:
         prompt, config = request.prompt, self._config
         assert isinstance(prompt, Prompt)
         # In threads: the event loop must keep the other requests going.
@@ -331,7 +318,7 @@ class Endpoint:
             asyncio.to_thread(self._data_urls, prompt), asyncio.to_thread(prompt.encoded)
         )
         ask = Ask(
-            policy.folder.name,
+            policy,
             prompt.messages,
             images,
             example.prompt.tolist(),
