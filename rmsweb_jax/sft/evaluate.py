@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
 from rmsweb_jax.data.batching import Batch, on_mesh
-from rmsweb_jax.data.encoding import Encoder, LazyExample
+from rmsweb_jax.data.encoding import LazyExample
 from rmsweb_jax.data.sft import SftData
 from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import stable_hash
@@ -44,22 +44,66 @@ class Evaluator:
       data: a corpus with held-out samples.
       graphdef: graph of the policy.
       mesh: mesh of the policy.
+      score: (reply, target) -> reward.
     """
 
-    def __init__(self, config: EvalConfig, data: SftData, graphdef: Any, mesh: Mesh):
-        self._graphdef, self._mesh = graphdef, mesh
-        self._data = data
+    def __init__(
+        self,
+        config: EvalConfig,
+        data: SftData,
+        graphdef: Any,
+        mesh: Mesh,
+        score: Score = score_response,
+    ):
+        self._config, self._data, self._graphdef, self._mesh = config, data, graphdef, mesh
+        self._score = score
         self._sums = make_sums(graphdef, mesh)
-        actions = choose_actions(data, config.replies)
-        self._replies = GreedyReplies(config, actions, data.encoder, mesh) if actions else None
+        # The same ones in every evaluation, so that the engine's programs compile once.
+        self._actions = choose_actions(data, config.replies)
 
     def __call__(self, params: Any, frozen: Any) -> tuple[dict[str, float], list[SampledReply]]:
         """Returns the metrics (`eval/...`) of the policy with these parameters, and its replies."""
         metrics = held_out_metrics(self._sums, params, frozen, self._data.held_out_batches(), self._mesh)
-        if self._replies is None:
+        if not self._actions:
             return metrics, []
-        scores, replies = self._replies(nnx.merge(self._graphdef, params, frozen))
+        scores, replies = self.greedy_replies(nnx.merge(self._graphdef, params, frozen))
         return metrics | scores, replies
+
+    def greedy_replies(self, model: Qwen3VL) -> tuple[dict[str, float], list[SampledReply]]:
+        """Returns the mean reward, the shares of exact and of truncated replies, and the replies."""
+        encoder, limit = self._data.encoder, self._config.max_reply_tokens
+        processor = encoder.processor
+        sizes = sizes_for(
+            [(size.prompt_length, size.patches) for _, size in self._actions],
+            samples=1,
+            response_tokens=limit,
+            lanes=min(_LANES, len(self._actions)),
+            shards=row_shards(self._mesh),
+        )
+        engine = Engine.for_policy(model, sizes, eos=processor.end_id, banned=tuple(processor.banned_ids))
+        requests = [
+            Request(
+                # Encoded by the processes that prefill it; anew each time, since images take much memory.
+                LazyExample(size, functools.partial(encoder.example, sample)),
+                # Greedy, so that the seeds do not matter.
+                Sampling(1, limit, temperature=0.0),
+                adapter=engine.policy,
+            )
+            for sample, size in self._actions
+        ]
+        drawn = dict(join(engine.stream(requests)))
+        replies = []
+        for (sample, _), request in zip(self._actions, requests, strict=True):
+            reply = processor.decode_response(drawn[request].tokens[0])
+            reward = self._score(reply, sample.response)
+            replies.append(SampledReply(sample.sample_id, reply, sample.response, reward))
+        rewards = np.asarray([reply.reward for reply in replies])
+        metrics = {
+            "eval/action_reward": rewards.mean(),
+            "eval/action_accuracy": (rewards == EXACT).mean(),
+            "eval/truncated": np.mean([responses.truncated[0] for responses in drawn.values()]),
+        }
+        return {name: float(value) for name, value in metrics.items()}, replies
 
 
 Sums = Callable[[Any, Any, Batch], tuple[LossSums, jax.Array]]
@@ -124,60 +168,3 @@ def _check_target(sample: SftSample) -> None:
             f"sample {sample.sample_id}: its reply is no target to score against ({error}): build the SFT "
             "corpus again"
         ) from error
-
-
-class GreedyReplies:
-    """Samples and scores a greedy reply to each of the given action samples.
-
-    Args:
-      actions: the samples and their sizes.
-      encoder: that of the samples.
-      score: (reply, target) -> reward.
-    """
-
-    def __init__(
-        self,
-        config: EvalConfig,
-        actions: Sequence[tuple[SftSample, SampleSize]],
-        encoder: Encoder,
-        mesh: Mesh,
-        score: Score = score_response,
-    ):
-        self._actions, self._encoder, self._score = actions, encoder, score
-        # The same samples in every evaluation, so that the engine's programs compile once.
-        self._sizes = sizes_for(
-            [(size.prompt_length, size.patches) for _, size in actions],
-            samples=1,
-            response_tokens=config.max_reply_tokens,
-            lanes=min(_LANES, len(actions)),
-            shards=row_shards(mesh),
-        )
-        self._sampling = Sampling(1, config.max_reply_tokens, temperature=0.0)
-
-    def __call__(self, model: Qwen3VL) -> tuple[dict[str, float], list[SampledReply]]:
-        """Returns the mean reward, the shares of exact and of truncated replies, and the replies."""
-        # Each process encodes what its devices prefill; anew each time, since images take much memory.
-        examples = [
-            LazyExample(size, functools.partial(self._encoder.example, sample))
-            for sample, size in self._actions
-        ]
-        processor = self._encoder.processor
-        engine = Engine.for_policy(
-            model, self._sizes, eos=processor.end_id, banned=tuple(processor.banned_ids)
-        )
-        # Greedy, so that the seeds do not matter.
-        requests = [Request(example, self._sampling, adapter=engine.policy) for example in examples]
-        joined = dict(join(engine.stream(requests)))
-        drawn = [joined[request] for request in requests]
-        replies = []
-        for (sample, _), responses in zip(self._actions, drawn, strict=True):
-            reply = processor.decode_response(responses.tokens[0])
-            reward = self._score(reply, sample.response)
-            replies.append(SampledReply(sample.sample_id, reply, sample.response, reward))
-        rewards = np.asarray([reply.reward for reply in replies])
-        metrics = {
-            "eval/action_reward": rewards.mean(),
-            "eval/action_accuracy": (rewards == EXACT).mean(),
-            "eval/truncated": np.mean([responses.truncated[0] for responses in drawn]),
-        }
-        return {name: float(value) for name, value in metrics.items()}, replies

@@ -13,7 +13,7 @@ from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
-from rmsweb_jax.sft.evaluate import Evaluator, GreedyReplies, choose_actions
+from rmsweb_jax.sft.evaluate import Evaluator, choose_actions
 from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.training.mesh import make_mesh
 from tests.policies import REPLY, random_messages
@@ -82,7 +82,8 @@ def test_metrics_are_those_of_the_samples_one_by_one(data, model, evaluated):
 
 
 def test_replies_are_scored_against_their_targets(data, model):
-    actions = choose_actions(data, 3)
+    config = CONFIG.model_copy(update={"replies": 3})
+    actions = choose_actions(data, config.replies)
     targets = [sample.response for sample, _ in actions]
     asked = []
 
@@ -90,15 +91,15 @@ def test_replies_are_scored_against_their_targets(data, model):
         asked.append((reply, target))
         return (1.0, 0.3, 0.7)[targets.index(target)]
 
-    greedy = GreedyReplies(CONFIG, actions, data.encoder, make_mesh(), score)
-    metrics, replies = greedy(model)
+    evaluator = Evaluator(config, data, None, make_mesh(), score)
+    metrics, replies = evaluator.greedy_replies(model)
     assert metrics["eval/action_reward"] == pytest.approx(2 / 3)
     assert metrics["eval/action_accuracy"] == pytest.approx(1 / 3)
     assert asked == [(reply.reply, reply.target) for reply in replies]
     assert [(reply.sample_id, reply.target) for reply in replies] == [
         (sample.sample_id, sample.response) for sample, _ in actions
     ]
-    assert greedy(model) == (metrics, replies)
+    assert evaluator.greedy_replies(model) == (metrics, replies)
 
 
 def test_replies_are_to_the_same_held_out_actions_in_every_run(data):
