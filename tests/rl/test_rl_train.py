@@ -285,7 +285,7 @@ def test_three_steps_in_a_row_that_are_not_finite_stop_the_run_and_are_saved(con
 
     monkeypatch.setattr(train_module, "update_policy", broken)
     # Two steps an iteration, and a run stops between iterations.
-    with pytest.raises(UserError, match=r"not finite in 4 optimizer steps in a row.*iteration 3 is saved"):
+    with pytest.raises(UserError, match=r"not finite in 4 optimizer steps in a row.*step 3 is saved"):
         run(config, tmp_path)
     rows = read_metrics(tmp_path)
     assert [row["skipped_steps"] for row in rows] == [0, 2, 2]
