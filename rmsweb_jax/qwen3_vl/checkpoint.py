@@ -344,8 +344,8 @@ def load_model(
     variables = base_state(model)
     for path, tensors in itertools.groupby(hf_tensors(model), lambda tensor: tensor.path):
         shape = tuple(variables[path].get_value().shape)
-        names = [str(part) for part in path]
-        sharding = None if mesh is None else NamedSharding(mesh, param_spec(names, shape, mesh))
+        name = ".".join(map(str, path))
+        sharding = mesh and NamedSharding(mesh, param_spec(variables[path], mesh, name))
         variables[path].set_value(_load_param(weights, list(tensors), shape, param_dtype, sharding))
     model.attention = choose_attention(
         config.text.head_dim, dtype, mesh, backend=attention, block=attention_block

@@ -11,6 +11,8 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Float32, Int, Key
 
 LoRAParam = nnx.LoRAParam
+# Names of a matrix's axes but that of stacked layers, kept with the parameter: `sharding` splits it by them.
+Axes = tuple[str, str]
 
 
 def fan_in_normal(key: Key[jax.Array, ""], shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -36,6 +38,7 @@ class LoRA(nnx.Module):
         lead: tuple[int, ...],
         fan_in: int,
         fan_out: int,
+        axes: Axes,
         *,
         rank: int,
         alpha: float,
@@ -44,8 +47,9 @@ class LoRA(nnx.Module):
     ):
         # Kaiming uniform with a = sqrt(5) has gain sqrt(1/3) and bound gain * sqrt(3 / fan_in).
         bound = fan_in**-0.5
-        self.a = LoRAParam(jax.random.uniform(key, (*lead, fan_in, rank), jnp.float32, -bound, bound))
-        self.b = LoRAParam(jnp.zeros((*lead, rank, fan_out), jnp.float32))
+        a = jax.random.uniform(key, (*lead, fan_in, rank), jnp.float32, -bound, bound)
+        self.a = LoRAParam(a, axes=(axes[0], "lora_rank"))
+        self.b = LoRAParam(jnp.zeros((*lead, rank, fan_out), jnp.float32), axes=("lora_rank", axes[1]))
         self.scale = alpha / rank
         self.dropout = dropout
 
@@ -79,13 +83,14 @@ class Linear(nnx.Module):
         self,
         fan_in: int,
         fan_out: int,
+        axes: Axes,
         *,
         rngs: nnx.Rngs,
         dtype: Any,
         param_dtype: Any,
         use_bias: bool = False,
     ):
-        self.kernel = nnx.Param(fan_in_normal(rngs.params(), (fan_in, fan_out), param_dtype))
+        self.kernel = nnx.Param(fan_in_normal(rngs.params(), (fan_in, fan_out), param_dtype), axes=axes)
         self.kernel_scale: nnx.Param | None = nnx.data(None)
         self.bias = nnx.Param(jnp.zeros((fan_out,), param_dtype)) if use_bias else nnx.data(None)
         self.lora: LoRA | None = nnx.data(None)
@@ -157,9 +162,19 @@ class LayerNorm(nnx.Module):
 class Embedding(nnx.Module):
     """A table of `rows` vectors, initialized from a normal distribution with deviation `std`."""
 
-    def __init__(self, rows: int, size: int, *, std: float, rngs: nnx.Rngs, dtype: Any, param_dtype: Any):
+    def __init__(
+        self,
+        rows: int,
+        size: int,
+        axes: Axes,
+        *,
+        std: float,
+        rngs: nnx.Rngs,
+        dtype: Any,
+        param_dtype: Any,
+    ):
         values = jax.random.normal(rngs.params(), (rows, size), jnp.float32) * std
-        self.embedding = nnx.Param(values.astype(param_dtype))
+        self.embedding = nnx.Param(values.astype(param_dtype), axes=axes)
         self.dtype = dtype
 
     def __call__(self, index: Int[jax.Array, "*lead"]) -> Float[jax.Array, "*lead size"]:

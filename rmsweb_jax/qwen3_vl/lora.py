@@ -125,7 +125,10 @@ def add_lora(model: Qwen3VL, config: LoRAConfig, rngs: nnx.Rngs) -> None:
 def make_lora(stack: LayerStack, name: str, config: LoRAConfig, key: jax.Array) -> LoRA:
     """Makes a fresh adapter for a module."""
     lead, fan_in, fan_out = stack.shape(name)
-    return LoRA(lead, fan_in, fan_out, rank=config.rank, alpha=config.alpha, dropout=config.dropout, key=key)
+    axes = ("embed", "qkv") if name == FUSED else stack.linear(name).kernel.axes
+    return LoRA(
+        lead, fan_in, fan_out, axes, rank=config.rank, alpha=config.alpha, dropout=config.dropout, key=key
+    )
 
 
 def _merge(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: float) -> jax.Array:

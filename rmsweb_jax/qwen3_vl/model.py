@@ -66,7 +66,7 @@ class Qwen3VL(nnx.Module):
         self.lm_head: Linear | None = (
             nnx.data(None)
             if config.tie_word_embeddings
-            else Linear(config.text.hidden_size, config.text.vocab_size, **kw)
+            else Linear(config.text.hidden_size, config.text.vocab_size, ("embed", "vocab"), **kw)
         )
         self.config = config
         self.attention = attention or AttentionConfig()

@@ -1,16 +1,14 @@
-"""Sharding of the model's weights: the logical axes of each one, and the mesh axis that splits each of these.
-
-One table serves training, loading, ahead-of-time compilation and the check that a mesh fits a model.
-"""
+"""Sharding of the model's weights: the mesh axis that splits each of the axes that a matrix names."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+from flax import nnx
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -35,7 +33,7 @@ class Axis(NamedTuple):
 
 
 def axis_sizes(config: Qwen3VLConfig) -> dict[str, Axis]:
-    """Size of every logical axis except "layers" and "lora_rank", which do not depend on `config` alone."""
+    """Size of every axis that a matrix names except "lora_rank", which does not depend on `config` alone."""
     text, vision = config.text, config.vision
     # Heads are blocks: a mesh axis must divide their number, not only the number of entries.
     return {
@@ -43,7 +41,6 @@ def axis_sizes(config: Qwen3VLConfig) -> dict[str, Axis]:
         "embed": Axis(text.hidden_size),
         "heads": Axis(text.num_attention_heads, text.head_dim),
         "kv_heads": Axis(text.num_key_value_heads, text.head_dim),
-        "head_dim": Axis(text.head_dim),
         "qkv": Axis(text.query_dim + 2 * text.kv_dim),
         "mlp": Axis(text.intermediate_size),
         "patch": Axis(vision.patch_dim),
@@ -57,116 +54,15 @@ def axis_sizes(config: Qwen3VLConfig) -> dict[str, Axis]:
     }
 
 
-# Parameter -> its logical axes. Names leave out list indices, and axes the leading one of stacked layers.
-_WEIGHTS: dict[str, tuple[str, ...]] = {
-    "language_model.embed_tokens.embedding": ("vocab", "embed"),
-    "language_model.layers.input_layernorm.scale": ("embed",),
-    "language_model.layers.self_attn.q_proj.kernel": ("embed", "heads"),
-    "language_model.layers.self_attn.k_proj.kernel": ("embed", "kv_heads"),
-    "language_model.layers.self_attn.v_proj.kernel": ("embed", "kv_heads"),
-    "language_model.layers.self_attn.o_proj.kernel": ("heads", "embed"),
-    "language_model.layers.self_attn.q_norm.scale": ("head_dim",),
-    "language_model.layers.self_attn.k_norm.scale": ("head_dim",),
-    "language_model.layers.post_attention_layernorm.scale": ("embed",),
-    "language_model.layers.mlp.gate_proj.kernel": ("embed", "mlp"),
-    "language_model.layers.mlp.up_proj.kernel": ("embed", "mlp"),
-    "language_model.layers.mlp.down_proj.kernel": ("mlp", "embed"),
-    "language_model.norm.scale": ("embed",),
-    "lm_head.kernel": ("embed", "vocab"),
-    "visual.patch_embed.proj.kernel": ("patch", "vision_embed"),
-    "visual.patch_embed.proj.bias": ("vision_embed",),
-    "visual.pos_embed.embedding": ("vision_positions", "vision_embed"),
-    "visual.blocks.norm1.scale": ("vision_embed",),
-    "visual.blocks.norm1.bias": ("vision_embed",),
-    "visual.blocks.norm2.scale": ("vision_embed",),
-    "visual.blocks.norm2.bias": ("vision_embed",),
-    "visual.blocks.attn.qkv.kernel": ("vision_embed", "vision_qkv"),
-    "visual.blocks.attn.qkv.bias": ("vision_qkv",),
-    "visual.blocks.attn.proj.kernel": ("vision_heads", "vision_embed"),
-    "visual.blocks.attn.proj.bias": ("vision_embed",),
-    "visual.blocks.mlp.linear_fc1.kernel": ("vision_embed", "vision_mlp"),
-    "visual.blocks.mlp.linear_fc1.bias": ("vision_mlp",),
-    "visual.blocks.mlp.linear_fc2.kernel": ("vision_mlp", "vision_embed"),
-    "visual.blocks.mlp.linear_fc2.bias": ("vision_embed",),
-    "visual.merger.norm.scale": ("vision_embed",),
-    "visual.merger.norm.bias": ("vision_embed",),
-    "visual.merger.linear_fc1.kernel": ("merged", "merger_mlp"),
-    "visual.merger.linear_fc1.bias": ("merger_mlp",),
-    "visual.merger.linear_fc2.kernel": ("merger_mlp", "embed"),
-    "visual.merger.linear_fc2.bias": ("embed",),
-    "visual.deepstack_merger_list.norm.scale": ("merged",),
-    "visual.deepstack_merger_list.norm.bias": ("merged",),
-    "visual.deepstack_merger_list.linear_fc1.kernel": ("merged", "merger_mlp"),
-    "visual.deepstack_merger_list.linear_fc1.bias": ("merger_mlp",),
-    "visual.deepstack_merger_list.linear_fc2.kernel": ("merger_mlp", "embed"),
-    "visual.deepstack_merger_list.linear_fc2.bias": ("embed",),
-}
-
-# Modules that can have adapters. A and B take the axes of the matrix that they add to.
-_ADAPTED = ("language_model.layers.self_attn.", "language_model.layers.mlp.", "visual.blocks.")
-
-PARAM_AXES: dict[str, tuple[str, ...]] = {
-    **_WEIGHTS,
-    "language_model.layers.self_attn.qkv_lora.a": ("embed", "lora_rank"),
-    "language_model.layers.self_attn.qkv_lora.b": ("lora_rank", "qkv"),
-}
-for _name, _axes in _WEIGHTS.items():
-    if _name.startswith(_ADAPTED) and _name.endswith(".kernel"):
-        _prefix = _name.removesuffix("kernel") + "lora."
-        PARAM_AXES |= {f"{_prefix}a": (_axes[0], "lora_rank"), f"{_prefix}b": ("lora_rank", _axes[1])}
-        if not _name.startswith("visual."):  # Only the decoder is quantized.
-            PARAM_AXES[f"{_name}_scale"] = (_axes[1],)
-
-# Where a model's own path begins within an optimizer's.
-_ROOTS = ("language_model", "visual", "lm_head")
-
-
-def table_name(path: Sequence[str]) -> str | None:
-    """Finds the key of `PARAM_AXES` for a path in a model's state, or in an optimizer's copy of it.
-
-    Returns:
-      None when the path leads to something that is no parameter, such as an optimizer's step count.
-    """
-    start = next((number for number, name in enumerate(path) if name in _ROOTS), None)
-    if start is None:
-        return None
-    names = ["layers" if name == "first_layers" else name for name in path[start:] if not name.isdigit()]
-    return ".".join(names)
-
-
-def logical_axes(path: Sequence[str], ndim: int) -> tuple[str | None, ...]:
-    """Names the axes of a parameter; the leading axis of stacked layers is "layers".
-
-    Returns:
-      One name an axis; None for each axis of an array that is no parameter.
-
-    Raises:
-      KeyError: the table has no row for it.
-    """
-    name = table_name(path)
-    if name is None:
-        return (None,) * ndim
-    axes = PARAM_AXES[name]
-    return ("layers", *axes) if ndim == len(axes) + 1 else axes
-
-
 # Logical axis -> the mesh axis that splits it. `tensor` splits the axis between two matrices in sequence
 # (up and down, v and o), so that the pair needs one reduction (Megatron-LM, Shoeybi et al. 2019).
-RULES: dict[str, str | None] = {
-    # Scanned: a device needs its part of every layer.
-    "layers": None,
-    "lora_rank": None,  # But see `param_spec`.
+RULES = {
     "vocab": "tensor",
     # Weights and optimizer state are stored split by it, and gathered layer by layer (`gather_weights`).
     "embed": "fsdp",
     "heads": "tensor",
     "kv_heads": "tensor",
-    "head_dim": None,
-    # q, k and v are concatenated here: equal parts would not end at a head.
-    "qkv": None,
     "mlp": "tensor",
-    "patch": None,
-    "vision_positions": None,
     "vision_embed": "fsdp",
     "vision_heads": "tensor",
     "vision_qkv": "tensor",
@@ -176,43 +72,51 @@ RULES: dict[str, str | None] = {
 }
 
 
-def param_spec(path: Sequence[str], shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> P:
-    """Chooses the sharding of one parameter from the table.
+def param_spec(variable: Any, mesh: Mesh | AbstractMesh, name: str = "a weight") -> P:
+    """Chooses the sharding of a parameter by the names of its axes, see `layers.Axes`.
 
     Args:
-      path: its path in the state of a model or of an optimizer, such as
-        `("language_model", "layers", "mlp", "up_proj", "kernel")`.
+      variable: the `nnx.Variable`; an optimizer's moments keep the names of their parameter.
+      name: of the parameter, for the error.
 
     Raises:
       UserError: the mesh does not divide it.
     """
-    # An optimizer's moments have their parameter's path and shape, and so its sharding.
-    axes = logical_axes(path, len(shape))
-    names = [None if axis is None else RULES[axis] for axis in axes]
+    axes = variable.get_metadata().get("axes")
+    # Norm scales, biases and counts stay whole: gathering them costs more than the memory saved.
+    if axes is None:
+        return P()
+    *stacked, fan_in, fan_out = variable.shape
+    names = [RULES.get(axis) for axis in axes]
     if "lora_rank" in axes and "fsdp" not in names:
         # The matrix that the adapter adds to has its other axis split by `fsdp`; the rank is what is left
         # here. With ranks that it does not divide the matrix stays whole, which is small.
         rank = axes.index("lora_rank")
-        names[rank] = "fsdp" if shape[rank] % mesh.shape["fsdp"] == 0 else None
-    # Norm scales and biases stay whole: gathering them costs more than the memory saved.
-    if len(axes) - axes.count("layers") < 2:
-        return P()
-    for size, axis, name in zip(shape, axes, names, strict=True):
-        if name is not None and size % mesh.shape[name]:
+        names[rank] = "fsdp" if (fan_in, fan_out)[rank] % mesh.shape["fsdp"] == 0 else None
+    for size, axis, split in zip((fan_in, fan_out), axes, names, strict=True):
+        if split is not None and size % mesh.shape[split]:
             raise UserError(
-                f"the mesh does not divide the model: {name}={mesh.shape[name]} cannot split axis {axis} of "
-                f"{'.'.join(path)} {list(shape)}; change config.mesh"
+                f"the mesh does not divide the model: {split}={mesh.shape[split]} cannot split axis {axis} "
+                f"of {name} {[*variable.shape]}; change config.mesh"
             )
-    return P(*names)
+    # Stacked layers are scanned: a device needs its part of each.
+    return P(*[None] * len(stacked), *names)
+
+
+def _map_variables(make: Callable[[P, Any], Any], tree: Any, mesh: Mesh | AbstractMesh) -> Any:
+    """Applies `make(spec, array)` to all arrays of a tree with parameters in it."""
+
+    def made(path: tuple[Any, ...], leaf: Any) -> Any:
+        name = ".".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
+        spec = param_spec(leaf, mesh, name) if isinstance(leaf, nnx.Variable) else P()
+        return jax.tree.map(lambda array: make(spec, array), leaf)
+
+    return jax.tree_util.tree_map_with_path(made, tree, is_leaf=lambda x: isinstance(x, nnx.Variable))
 
 
 def param_shardings(state: Any, mesh: Mesh) -> Any:
-    """Makes the `NamedSharding` of each array of a model's state, or of a tree that copies its paths."""
-
-    def sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-        return NamedSharding(mesh, param_spec(_names(path), leaf.shape, mesh))
-
-    return jax.tree_util.tree_map_with_path(sharding, state)
+    """Makes the `NamedSharding` of each array of a model's state, or of an optimizer's."""
+    return _map_variables(lambda spec, array: NamedSharding(mesh, spec), state, mesh)
 
 
 def check_mesh(config: Qwen3VLConfig, mesh: Mesh | AbstractMesh) -> None:
@@ -223,7 +127,7 @@ def check_mesh(config: Qwen3VLConfig, mesh: Mesh | AbstractMesh) -> None:
     """
     problems = []
     for name in AXES:
-        counts = {axis: size.count for axis, size in axis_sizes(config).items() if RULES[axis] == name}
+        counts = {axis: size.count for axis, size in axis_sizes(config).items() if RULES.get(axis) == name}
         bad = [f"{count} {axis}" for axis, count in counts.items() if count % mesh.shape[name]]
         if bad:
             # The largest size that divides all of them.
@@ -261,31 +165,15 @@ def choose_mesh(settings: MeshConfig, config: Qwen3VLConfig, fill: Callable[[int
     return settings.model_copy(update={"tensor": tensor})
 
 
-def _names(path: tuple[Any, ...]) -> list[str]:
-    # nnx wraps every array in a variable, which adds a node to the path.
-    return [name for name in map(_key_name, path) if name != "value"]
-
-
-def _key_name(key: Any) -> str:
-    for attribute in ("key", "name", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
-
-
-def gather_weights(state: Any, path: Sequence[str], mesh: Mesh | None) -> Any:
+def gather_weights(state: Any, mesh: Mesh | None) -> Any:
     """Gathers a layer's weights over `fsdp` inside a jitted function; they stay split over `tensor`.
 
     Without this constraint the partitioner moves the activations of all rows instead, which are larger.
-
-    Args:
-      path: path of the layer in the model's state.
     """
     if mesh is None or mesh.size == 1:
         return state
 
-    def gather(names: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        spec = param_spec([*path, *_names(names)], leaf.shape, mesh)
-        return constrain(leaf, mesh, *(None if axis == "fsdp" else axis for axis in spec))
+    def gather(spec: P, array: jax.Array) -> jax.Array:
+        return constrain(array, mesh, *(None if axis == "fsdp" else axis for axis in spec))
 
-    return jax.tree_util.tree_map_with_path(gather, state)
+    return _map_variables(gather, state, mesh)

@@ -120,10 +120,10 @@ class Attention(nnx.Module):
 
     def __init__(self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any):
         kw: dict[str, Any] = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
-        self.q_proj = Linear(config.hidden_size, config.query_dim, **kw)
-        self.k_proj = Linear(config.hidden_size, config.kv_dim, **kw)
-        self.v_proj = Linear(config.hidden_size, config.kv_dim, **kw)
-        self.o_proj = Linear(config.query_dim, config.hidden_size, **kw)
+        self.q_proj = Linear(config.hidden_size, config.query_dim, ("embed", "heads"), **kw)
+        self.k_proj = Linear(config.hidden_size, config.kv_dim, ("embed", "kv_heads"), **kw)
+        self.v_proj = Linear(config.hidden_size, config.kv_dim, ("embed", "kv_heads"), **kw)
+        self.o_proj = Linear(config.query_dim, config.hidden_size, ("heads", "embed"), **kw)
         # Over each head's own entries; Qwen3 has these instead of biases on q, k and v.
         self.q_norm = RMSNorm(config.head_dim, eps=config.rms_norm_eps, param_dtype=param_dtype)
         self.k_norm = RMSNorm(config.head_dim, eps=config.rms_norm_eps, param_dtype=param_dtype)
@@ -160,9 +160,9 @@ class MLP(nnx.Module):
 
     def __init__(self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any):
         kw: dict[str, Any] = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
-        self.gate_proj = Linear(config.hidden_size, config.intermediate_size, **kw)
-        self.up_proj = Linear(config.hidden_size, config.intermediate_size, **kw)
-        self.down_proj = Linear(config.intermediate_size, config.hidden_size, **kw)
+        self.gate_proj = Linear(config.hidden_size, config.intermediate_size, ("embed", "mlp"), **kw)
+        self.up_proj = Linear(config.hidden_size, config.intermediate_size, ("embed", "mlp"), **kw)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size, ("mlp", "embed"), **kw)
 
     def __call__(self, x: Hidden, adapters: bool, keys: Keys) -> Hidden:
         gate = self.gate_proj(x, adapters=adapters, key=keys[0])
@@ -221,7 +221,9 @@ class LanguageModel(nnx.Module):
     ):
         text = config.text
         kw: dict[str, Any] = {"dtype": dtype, "param_dtype": param_dtype}
-        self.embed_tokens = Embedding(text.vocab_size, text.hidden_size, std=embedding_std, rngs=rngs, **kw)
+        self.embed_tokens = Embedding(
+            text.vocab_size, text.hidden_size, ("vocab", "embed"), std=embedding_std, rngs=rngs, **kw
+        )
         self.first_layers = nnx.List(
             [DecoderLayer(text, rngs=rngs, **kw) for _ in range(config.num_deepstack)]
         )
@@ -289,7 +291,7 @@ class LanguageModel(nnx.Module):
 
         def apply(state: Any, x: jax.Array, key: Any) -> Any:
             # Within the rematerialized function: gathered weights are not saved for the backward pass.
-            state = gather_weights(state, ("language_model", "layers"), context.mesh)
+            state = gather_weights(state, context.mesh)
             x, kv = nnx.merge(graphdef, state)(x, context, key)
             return constrain_rows(x, context.mesh), kv
 

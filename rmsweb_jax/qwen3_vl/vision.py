@@ -64,8 +64,12 @@ class VisionAttention(nnx.Module):
     """Attention within windows, where `mask` separates images and padding."""
 
     def __init__(self, config: VisionConfig, **kw: Any):
-        self.qkv = Linear(config.hidden_size, 3 * config.hidden_size, use_bias=True, **kw)
-        self.proj = Linear(config.hidden_size, config.hidden_size, use_bias=True, **kw)
+        self.qkv = Linear(
+            config.hidden_size, 3 * config.hidden_size, ("vision_embed", "vision_qkv"), use_bias=True, **kw
+        )
+        self.proj = Linear(
+            config.hidden_size, config.hidden_size, ("vision_heads", "vision_embed"), use_bias=True, **kw
+        )
         self.num_heads = config.num_heads
 
     def __call__(self, x: Patches, context: BlockContext, keys: Keys) -> Patches:
@@ -82,8 +86,9 @@ class VisionAttention(nnx.Module):
 
 class VisionMLP(nnx.Module):
     def __init__(self, config: VisionConfig, **kw: Any):
-        self.linear_fc1 = Linear(config.hidden_size, config.intermediate_size, use_bias=True, **kw)
-        self.linear_fc2 = Linear(config.intermediate_size, config.hidden_size, use_bias=True, **kw)
+        size, inner = config.hidden_size, config.intermediate_size
+        self.linear_fc1 = Linear(size, inner, ("vision_embed", "vision_mlp"), use_bias=True, **kw)
+        self.linear_fc2 = Linear(inner, size, ("vision_mlp", "vision_embed"), use_bias=True, **kw)
 
     def __call__(self, x: Patches, adapters: bool, keys: Keys) -> Patches:
         # The tanh approximation, as in the reference (`gelu_pytorch_tanh`).
@@ -117,8 +122,10 @@ class PatchMerger(nnx.Module):
         self.norm_after_shuffle = norm_after_shuffle
         norm_size = self.size if norm_after_shuffle else config.hidden_size
         self.norm = LayerNorm(norm_size, param_dtype=kw["param_dtype"])
-        self.linear_fc1 = Linear(self.size, self.size, use_bias=True, **kw)
-        self.linear_fc2 = Linear(self.size, config.out_hidden_size, use_bias=True, **kw)
+        self.linear_fc1 = Linear(self.size, self.size, ("merged", "merger_mlp"), use_bias=True, **kw)
+        self.linear_fc2 = Linear(
+            self.size, config.out_hidden_size, ("merger_mlp", "embed"), use_bias=True, **kw
+        )
 
     def __call__(self, x: Patches) -> Float[jax.Array, "merged out_hidden"]:
         # The reshape merges 2x2 patches, because patches come in merge-block order.
@@ -133,15 +140,17 @@ class PatchEmbed(nnx.Module):
     """Projects patches; the reference writes this product as a 3-D convolution with stride = kernel."""
 
     def __init__(self, config: VisionConfig, **kw: Any):
-        self.proj = Linear(config.patch_dim, config.hidden_size, use_bias=True, **kw)
+        self.proj = Linear(
+            config.patch_dim, config.hidden_size, ("patch", "vision_embed"), use_bias=True, **kw
+        )
 
     def __call__(self, patches: Float[jax.Array, "patches patch_dim"]) -> Patches:
         return self.proj(patches)
 
 
-def _gathered(module: Any, mesh: Mesh | None, name: str) -> Any:
+def _gathered(module: Any, mesh: Mesh | None) -> Any:
     graphdef, state = nnx.split(module)
-    return nnx.merge(graphdef, gather_weights(state, ("visual", name), mesh))
+    return nnx.merge(graphdef, gather_weights(state, mesh))
 
 
 class VisionTower(nnx.Module):
@@ -160,7 +169,12 @@ class VisionTower(nnx.Module):
         kw: dict[str, Any] = {"dtype": dtype, "param_dtype": param_dtype}
         self.patch_embed = PatchEmbed(config, rngs=rngs, **kw)
         self.pos_embed = Embedding(
-            config.num_position_embeddings, config.hidden_size, std=embedding_std, rngs=rngs, **kw
+            config.num_position_embeddings,
+            config.hidden_size,
+            ("vision_positions", "vision_embed"),
+            std=embedding_std,
+            rngs=rngs,
+            **kw,
         )
         self.blocks: VisionBlock = stack_modules(
             lambda rngs: VisionBlock(config, rngs=rngs, **kw), config.depth, rngs
@@ -186,8 +200,8 @@ class VisionTower(nnx.Module):
         """Computes the features of all images; those of padding are finite, and no token refers to them."""
         weight = jnp.asarray(inputs.pos_weight)[..., None]
         # Outside of the scan these weights are gathered once per call; those of blocks one by one.
-        patch_embed = _gathered(self.patch_embed, mesh, "patch_embed")
-        pos_embed = _gathered(self.pos_embed, mesh, "pos_embed")
+        patch_embed = _gathered(self.patch_embed, mesh)
+        pos_embed = _gathered(self.pos_embed, mesh)
         x = patch_embed(jnp.asarray(inputs.patches))
         # The table is a square of learned positions; each patch interpolates four entries of it bilinearly.
         pos = (pos_embed(jnp.asarray(inputs.pos_index)) * weight).sum(1)
@@ -198,10 +212,9 @@ class VisionTower(nnx.Module):
         mask = (segments[:, :, None] == segments[:, None, :]) & (segments > 0)[:, None, :]
         x, taps = self._blocks(x, BlockContext(cos, sin, mask, adapters), dropout_key, mesh)
         deepstack = [
-            _gathered(merger, mesh, "deepstack_merger_list")(tap)
-            for merger, tap in zip(self.deepstack_merger_list, taps, strict=True)
+            _gathered(merger, mesh)(tap) for merger, tap in zip(self.deepstack_merger_list, taps, strict=True)
         ]
-        return VisionOutput(_gathered(self.merger, mesh, "merger")(x), deepstack)
+        return VisionOutput(_gathered(self.merger, mesh)(x), deepstack)
 
     def _blocks(
         self, x: Patches, context: BlockContext, dropout_key: jax.Array | None, mesh: Mesh | None
@@ -214,7 +227,7 @@ class VisionTower(nnx.Module):
 
         def apply(state: Any, x: jax.Array, key: jax.Array | None) -> jax.Array:
             # Within the rematerialized function, as in the decoder: gathered weights are not saved.
-            state = gather_weights(state, ("visual", "blocks"), mesh)
+            state = gather_weights(state, mesh)
             return constrain(nnx.merge(graphdef, state)(x, context, key), mesh, ROWS, None)
 
         apply = remat(apply, self.remat)

@@ -88,7 +88,9 @@ def test_dropout_needs_a_key(base, vision):
 @pytest.mark.parametrize("rate", [0.05, 0.5, 0.9])
 def test_dropout_drops_its_share_and_scales_the_rest(rate):
     size = 64
-    lora = LoRA((), size, size, rank=size, alpha=float(size), dropout=rate, key=jax.random.key(0))
+    lora = LoRA(
+        (), size, size, ("embed", "mlp"), rank=size, alpha=float(size), dropout=rate, key=jax.random.key(0)
+    )
     # Identities, so that what comes out is the adapter's input.
     lora.a.set_value(jnp.eye(size))
     lora.b.set_value(jnp.eye(size))
