@@ -31,14 +31,10 @@ class BuildSftSettings(Settings):
       trajectories: data set folders of trajectories, separated by commas (made by experiments.collect or
         import_runs).
       quality: requirements on a trajectory.
-      sizes_for, max_pixels: model (folder or name), and its limit for resized screenshots, for which tokens
-        and patches are counted and stored with the samples; with "" training counts them when it starts.
     """
 
     trajectories: str = required("--config.trajectories=DIR (made by experiments.collect)")
     quality: QualityConfig = QualityConfig()
-    sizes_for: str = ""
-    max_pixels: int = Field(default=262_144, ge=1)
 
 
 class ImportSettings(Settings):

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from collection.config import BuildSftSettings
 from rmsweb_jax.settings import variant_config
 
-_DEMO = {"quality": {"min_effective_steps": 1}, "sizes_for": "tiny_base", "max_pixels": 16_384}
+_DEMO = {"quality": {"min_effective_steps": 1}}
 VARIANTS = {
     "demo": ("episodes of MiniWoB++, which are shorter than the paper's minimum of three steps", _DEMO),
     "smoke": ("the same", _DEMO),

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from collection.mining.config import MineSettings
 from rmsweb_jax.settings import variant_config
 
-_DEMO = {"actor": {"kind": "none"}, "sizes_for": "tiny_base", "max_pixels": 16_384}
+_DEMO = {"actor": {"kind": "none"}}
 VARIANTS = {
     "demo": ("cues label the failures, no model", _DEMO),
     "smoke": ("the same", _DEMO),

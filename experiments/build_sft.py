@@ -31,7 +31,6 @@ from collection.corpus.filter import (
 )
 from collection.corpus.guidance import read_guidance
 from experiments import cli
-from experiments.sizes import store_sizes
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.bucket import address, freeze
@@ -61,7 +60,6 @@ def main(settings: BuildSftSettings, workdir: Path) -> None:
         write_dataset(workdir, samples, "sft_samples", provenance, images=images)
         # A set that was whole before a crash is not written again, but what was dropped is counted again.
         collections.deque(samples, maxlen=0)
-    store_sizes(workdir, SftSample, settings.sizes_for, settings.max_pixels)
     progress.close()
     report = {
         "stage": "build_sft",

@@ -14,8 +14,6 @@ from absl import flags
 
 from collection.mining.config import MineSettings
 from experiments import cli
-from experiments.sizes import store_sizes
-from rmsweb_jax.records.schema import RlPrompt
 
 _EXPLAIN = flags.DEFINE_string("explain", "", "Print the decision about this task and stop.")
 
@@ -27,7 +25,6 @@ def main(settings: MineSettings, workdir: Path) -> None:
         print(explain_task(workdir, pool_folders(settings.pools), _EXPLAIN.value))
     else:
         mine(settings, workdir)
-        store_sizes(workdir / "prompts", RlPrompt, settings.sizes_for, settings.max_pixels)
 
 
 if __name__ == "__main__":

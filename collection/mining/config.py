@@ -28,8 +28,6 @@ class MineSettings(Settings):
         (docs/results/mining.md).
       max_prompts: size of the corpus; each category gives one prompt a round, so rare ones stay whole.
         0 keeps all.
-      sizes_for, max_pixels: model (folder or name), and its limit for resized screenshots, for which tokens
-        and patches are counted and stored with the prompts; with "" training counts them when it starts.
     """
 
     pools: str = required("--config.pools=DIR1,DIR2 (made by experiments.collect)")
@@ -39,8 +37,6 @@ class MineSettings(Settings):
     actor: ModelConfig = WRITER
     terms: Literal["paper", "proven"] = "proven"
     max_prompts: int = Field(default=0, ge=0)
-    sizes_for: str = safe("")
-    max_pixels: int = safe(262_144, ge=1)
 
 
 class FailurePriorSettings(Settings):

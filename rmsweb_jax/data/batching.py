@@ -136,7 +136,8 @@ class LazyTree:
         if tree.size != self.size:
             raise UserError(
                 f"{tree.example.sample_id}: sizes of the data set are not those of its records "
-                f"({self.size.prompt} tokens of the prompt, not {tree.size.prompt}): delete its sizes-*.json"
+                f"({self.size.prompt} tokens of the prompt, not {tree.size.prompt}): delete sizes-*.json in "
+                "--workdir"
             )
         return tree
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import itertools
 import math
@@ -19,7 +18,7 @@ from PIL import Image
 
 from rmsweb_jax.actions.parse import ReplyError, action_span
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.data.sizes import SampleSize, SizesFile, count_sizes, spread
+from rmsweb_jax.data.sizes import SampleSize, spread, stored_sizes
 from rmsweb_jax.data.sources import RecordSource
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -34,7 +33,6 @@ from rmsweb_jax.qwen3_vl.processor import (
 )
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample
-from rmsweb_jax.records.shards import home
 
 # Counts changes of the prompt's template and of the sizes of images, after which stored sizes are wrong.
 _LAYOUT = 1
@@ -59,13 +57,6 @@ class Encoder:
     @property
     def config(self) -> Qwen3VLConfig:
         return self.processor.config
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Hash of all else that the size of a sample depends on: layout, tokenizer and limits of images."""
-        processor = self.processor
-        parts = (_LAYOUT, processor.tokenizer.to_str(), processor.max_pixels, self.config.vision)
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def example(self, sample: SftSample) -> Example:
         """Encodes a sample; the target is the reply, its `<|im_end|>` and the newline after it.
@@ -169,12 +160,9 @@ class LazyExample:
 
 
 def dataset_sizes(
-    source: RecordSource[SftSample | RlPrompt],
-    encoder: Encoder,
-    workdir: Path | None = None,
-    threads: int = 1,
+    source: RecordSource[SftSample | RlPrompt], encoder: Encoder, workdir: Path, threads: int = 1
 ) -> list[SampleSize]:
-    """Returns the sizes of all samples of a data set, stored with it if it may be written, else in `workdir`.
+    """Returns the sizes of all samples of a data set, which a file of `workdir` keeps.
 
     Looks first for the screenshots of all samples, since stored sizes need none of them. With several
     processes all of them must call this; each counts its share of what is not stored.
@@ -186,9 +174,11 @@ def dataset_sizes(
       UserError: screenshots are missing, or a record or a screenshot cannot be read.
     """
     _check_screenshots(source, encoder.images, threads)
-    folders = [home(source.folder), *([workdir] if workdir else [])]
-    files = [SizesFile(folder, source.digest, encoder.fingerprint) for folder in folders]
-    return count_sizes(files, len(source), lambda number: encoder.size(as_sample(source[number])), threads)
+    # All that sizes depend on: records, layout, tokenizer, and limits of images.
+    processor, vision = encoder.processor, encoder.config.vision
+    parts = (source.digest, _LAYOUT, processor.tokenizer.to_str(), processor.max_pixels, vision)
+    path = workdir / f"sizes-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.json"
+    return stored_sizes(path, len(source), lambda number: encoder.size(as_sample(source[number])), threads)
 
 
 def _check_screenshots(source: RecordSource[SftSample | RlPrompt], images: ImageStore, threads: int) -> None:

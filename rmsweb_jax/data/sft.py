@@ -190,13 +190,13 @@ def open_sft_data(
     """Opens a corpus, drops samples over `max_length` tokens (and counts them), and chooses the rows.
 
     Args:
-      workdir: folder for the samples' sizes, if they cannot be stored with the corpus.
+      workdir: folder on disk that keeps the samples' sizes.
       mesh: mesh of the batches, each of whose shards has one row of a micro-batch; or its settings.
       batch_size, seed: determine the order of the samples.
       held_out: share of the tasks that is not trained on.
       held_out_tokens: most tokens of held-out samples that are evaluated, by a hash of their ids.
       row_tokens, row_multiple: largest width of a row, and what it is a multiple of.
-      threads: samples that are measured at a time, if their sizes are not stored.
+      threads: samples that are measured at a time.
 
     Raises:
       UserError: the corpus cannot be read or has nothing to train on, or a sample is longer than a row.

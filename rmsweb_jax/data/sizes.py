@@ -1,14 +1,14 @@
-"""Tokens and patches of all samples of a data set: counted once, and stored with it."""
+"""Tokens and patches of all samples of a data set: counted once in a run."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,8 +16,7 @@ import jax
 from rmsweb_jax.data.packing import TreeSize
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.storage import AnyPath, StorePath
-from rmsweb_jax.training.mesh import any_process, from_all_processes, is_first
+from rmsweb_jax.training.mesh import any_process, from_all_processes
 
 # Seconds between two lines of progress.
 _REPORT_S = 10.0
@@ -52,66 +51,25 @@ class SampleSize:
         return TreeSize(self.prompt_length, (self.num_targets,), self.patches)
 
 
-@dataclasses.dataclass(frozen=True)
-class SizesFile:
-    """Sizes of the samples of a data set as one tokenizer and image size make them, in a file of the folder.
-
-    Args:
-      folder: the data set.
-      digest: hash of its records.
-      fingerprint: hash of all else that the sizes depend on, see `Encoder`.
-    """
-
-    folder: AnyPath
-    digest: str
-    fingerprint: str
-
-    @property
-    def path(self) -> AnyPath:
-        key = hashlib.sha256(f"{self.digest} {self.fingerprint}".encode()).hexdigest()
-        return self.folder / f"sizes-{key[:16]}.json"
-
-    def read(self, count: int) -> list[SampleSize] | None:
-        """Returns the stored sizes by number of the sample; None if there are not `count` whole ones."""
-        try:
-            content = json.loads(self.path.read_bytes())
-            # Training may write the file after the data set's manifest, which then has no checksum of it.
-            if content["sha256"] != _rows_sha256(content["rows"]):
-                return None
-            sizes = _from_rows(content["rows"])
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
-        return sizes if len(sizes) == count else None
-
-    def write(self, sizes: Sequence[SampleSize]) -> None:
-        rows = [dataclasses.astuple(size) for size in sizes]
-        data = json.dumps({"sha256": _rows_sha256(rows), "rows": rows}).encode()
-        if isinstance(path := self.path, StorePath):
-            path.write_bytes(data)
-        else:
-            write_atomic(path, data)
-
-
-def count_sizes(
-    files: Sequence[SizesFile], count: int, measure: Callable[[int], SampleSize], threads: int = 1
+def stored_sizes(
+    path: Path, count: int, measure: Callable[[int], SampleSize], threads: int = 1
 ) -> list[SampleSize]:
-    """Returns the sizes of the samples 0 to `count` - 1, from the first of the files that exists.
+    """Returns the sizes of the samples 0 to `count` - 1: those of a file, or measured ones, which it keeps.
 
-    Without one they are measured, see `spread`. One process writes the first file that it can; of several
-    processes one writes all files, since the first may be on a disk of its own.
+    They are measured by `spread`. All processes must call this, with the same file or one for each.
 
     Raises:
       UserError: that of `measure`, in all processes alike.
     """
-    stored = next((sizes for file in files if (sizes := file.read(count))), None)
+    rows = json.loads(path.read_bytes()) if path.exists() else None
     # Asked of all, since processes that see different files would wait for one another.
-    if not any_process(stored is None) and stored is not None:
-        return stored
-    rows = spread(count, lambda number: dataclasses.astuple(measure(number)), threads)
-    sizes = _from_rows(rows)
-    if is_first():
-        _write(files, sizes)
-    return sizes
+    if any_process(rows is None) or rows is None:
+        rows = spread(count, lambda number: dataclasses.astuple(measure(number)), threads)
+        write_atomic(path, json.dumps(rows).encode())
+    return [
+        SampleSize(name, length, targets, tuple(patches), task, kind)
+        for name, length, targets, patches, task, kind in rows
+    ]
 
 
 def spread(count: int, make: Callable[[int], Any], threads: int = 1) -> list[Any]:
@@ -143,26 +101,3 @@ def spread(count: int, make: Callable[[int], Any], threads: int = 1) -> list[Any
         raise UserError(errors[0])
     every = {number: value for part in shares for number, value in part["made"]}
     return [every[number] for number in range(count)]
-
-
-def _write(files: Sequence[SizesFile], sizes: Sequence[SampleSize]) -> None:
-    for file in files:
-        try:
-            file.write(sizes)
-        except (OSError, UserError) as error:
-            # Data sets are often in a place that training may only read.
-            logging.info("%s: sizes cannot be stored there (%s)", file.folder, error)
-        else:
-            if jax.process_count() == 1:
-                return
-
-
-def _rows_sha256(rows: Sequence[Sequence[Any]]) -> str:
-    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
-
-
-def _from_rows(rows: Sequence[Sequence[Any]]) -> list[SampleSize]:
-    return [
-        SampleSize(name, length, targets, tuple(patches), task, kind)
-        for name, length, targets, patches, task, kind in rows
-    ]

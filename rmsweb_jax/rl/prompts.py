@@ -90,8 +90,8 @@ def open_rl_data(
     corpus: str,
     max_prompt_tokens: int,
     held_out: float,
+    workdir: Path,
     least: int = 0,
-    workdir: Path | None = None,
     threads: int = 1,
     score: Callable[[str, str], float] = score_response,
 ) -> RlData:
@@ -100,9 +100,9 @@ def open_rl_data(
     Args:
       corpus: "mined": RL prompts; "full": SFT samples, of which the actions are used.
       held_out: share of the tasks that is held out, by hash; all prompts of a task are on the same side.
+      workdir: folder on disk that keeps the prompts' sizes.
       least: training prompts that one generation batch needs.
-      workdir: folder for the prompts' sizes, if they cannot be stored with them.
-      threads: prompts that are measured at a time, if their sizes are not stored.
+      threads: prompts that are measured at a time.
       score: the reward that is trained on; a target must score 1 by it and by the polarized reward.
 
     Raises:

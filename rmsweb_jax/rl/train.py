@@ -251,7 +251,7 @@ def open_prompts(
     Args:
       source: folder of the base model.
       workdir: keeps the versions of the data sets, see `training_data`.
-      folder: for the prompts' sizes, if they cannot be stored with the data sets.
+      folder: on disk, keeps the prompts' sizes.
       own: functions of the user's own, see `own_functions`.
 
     Returns:

@@ -166,7 +166,7 @@ def play(way, browser, port, workdir, attempt=2):
 def build(source, workdir):
     """Runs the stage; returns samples by the step's number, and the report."""
     config = get_config("demo")
-    config.trajectories, config.sizes_for = str(source), ""
+    config.trajectories = str(source)
     workdir.mkdir()
     main(from_config(BuildSftSettings, config), workdir)
     samples = list(read_dataset(workdir, SftSample))

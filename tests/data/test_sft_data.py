@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,6 @@ from PIL import Image
 from rmsweb_jax.data.batching import Batch, Example
 from rmsweb_jax.data.encoding import Encoder, dataset_sizes
 from rmsweb_jax.data.sft import SftData, open_sft_data
-from rmsweb_jax.data.sizes import SizesFile
 from rmsweb_jax.data.sources import RecordSource, stable_hash
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
@@ -207,53 +207,20 @@ def test_an_epoch_sees_every_training_sample_once(open_data):
         assert len(set(seen[epoch * count : (epoch + 1) * count])) == count
 
 
-def test_sizes_are_stored_with_the_corpus_for_each_encoder(corpus, encoder, tmp_path, random_policy):
-    data = open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS)
-    file = SizesFile(corpus, data.source.digest, encoder.fingerprint)
-    assert file.read(len(data.sizes)) == list(data.sizes)
-    other = Encoder.load(random_policy, ImageStore(corpus), max_pixels=2048)
-    assert SizesFile(corpus, data.source.digest, other.fingerprint).read(len(data.sizes)) is None
-    try:
-        wrong = [dataclasses.replace(size, length=size.length + 7) for size in data.sizes]
-        file.write(wrong)
-        stale = open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS)
-        assert list(stale.sizes) == wrong
-        with pytest.raises(UserError, match=r"not those of its records .*: delete its sizes-\*\.json"):
-            next(stale.steps(0, 1, threads=1))
-    finally:
-        file.write(data.sizes)
-
-
-@pytest.mark.parametrize("damage", ["", "[", "null", "[[1, 2, 3]]", "[]"])
-def test_damaged_sizes_are_counted_again(damage, tmp_path, random_policy):
-    write_corpus(tmp_path, [1, 1])
-    encoder = Encoder.load(random_policy, ImageStore(tmp_path), max_pixels=4096)
-    source = RecordSource(tmp_path, SftSample)
-    sizes = dataset_sizes(source, encoder)
+def test_a_run_keeps_the_sizes_of_its_encoder(corpus, encoder, tmp_path, random_policy, monkeypatch):
+    source = RecordSource(corpus, SftSample)
+    sizes = dataset_sizes(source, encoder, tmp_path)
     (path,) = tmp_path.glob("sizes-*.json")
-    path.write_text(damage)
-    assert dataset_sizes(source, encoder) == sizes
-    assert SizesFile(tmp_path, source.digest, encoder.fingerprint).read(2) == sizes
-
-
-def test_sizes_are_in_the_workdir_where_the_corpus_cannot_be_written(tmp_path, random_policy, monkeypatch):
-    write_corpus(tmp_path / "corpus", [1, 1])
-    encoder = Encoder.load(random_policy, ImageStore(tmp_path / "corpus"), max_pixels=4096)
-    write = SizesFile.write
-
-    def refuse(file, sizes):
-        if file.folder == tmp_path / "corpus":
-            raise PermissionError(13, "Permission denied")
-        write(file, sizes)
-
-    # Root may write anywhere.
-    monkeypatch.setattr(SizesFile, "write", refuse)
-    (tmp_path / "work").mkdir()
-    source = RecordSource(tmp_path / "corpus", SftSample)
-    sizes = dataset_sizes(source, encoder, tmp_path / "work")
-    assert [path.name[:6] for path in (tmp_path / "work").iterdir()] == ["sizes-"]
+    other = Encoder.load(random_policy, ImageStore(corpus), max_pixels=2048)
+    assert [size.length for size in dataset_sizes(source, other, tmp_path)] != [size.length for size in sizes]
+    assert len(list(tmp_path.glob("sizes-*.json"))) == 2
     monkeypatch.setattr(encoder, "size", lambda _: pytest.fail("measured again"))
-    assert dataset_sizes(source, encoder, tmp_path / "work") == sizes
+    assert dataset_sizes(source, encoder, tmp_path) == sizes
+    rows = [[name, length + 7, *rest] for name, length, *rest in json.loads(path.read_bytes())]
+    path.write_text(json.dumps(rows))
+    stale = open_sft_data(corpus, encoder, tmp_path, make_mesh(), **SETTINGS)
+    with pytest.raises(UserError, match=r"not those of its records .*: delete sizes-\*\.json"):
+        next(stale.steps(0, 1, threads=1))
 
 
 def test_a_target_longer_than_the_context_is_dropped_by_name(tmp_path, random_policy):
@@ -274,7 +241,7 @@ def test_missing_screenshots_are_counted_and_named_at_the_start(tmp_path, random
     encoder = Encoder.load(random_policy, images, max_pixels=4096)
     source = RecordSource(tmp_path, SftSample)
     if stored:
-        dataset_sizes(source, encoder)
+        dataset_sizes(source, encoder, tmp_path)
     # The folder loses the screenshots of two samples: its shard of them is another one's.
     records = list(read_dataset(tmp_path, SftSample))
     gone = [record_images(records[number])[0] for number in (1, 3)]
@@ -283,7 +250,7 @@ def test_missing_screenshots_are_counted_and_named_at_the_start(tmp_path, random
         left.put(images.get(name))
     encoder = Encoder(encoder.processor, left)
     with pytest.raises(UserError) as raised:
-        dataset_sizes(source, encoder)
+        dataset_sizes(source, encoder, tmp_path)
     assert str(raised.value) == (
         f"{tmp_path}: 2 of its 4 screenshots are missing, the first one is {tmp_path}/left: "
         f"{gone[0]}: put them back, or make this data set again"

@@ -138,7 +138,7 @@ def demo_corpus(prompts: Path, seed: int = 0) -> Corpus:
     encoder = Encoder.load(model, ImageStore(prompts), settings.max_pixels)
     sizes = [
         size
-        for size in dataset_sizes(RecordSource(prompts, RlPrompt), encoder)
+        for size in dataset_sizes(RecordSource(prompts, RlPrompt), encoder, prompts)
         if size.prompt_length <= settings.max_prompt_tokens
     ]
     lengths, rng = [size.num_targets for size in sizes], np.random.default_rng(seed)

@@ -46,7 +46,9 @@ def encoder(prompts):
 
 @pytest.fixture(scope="module")
 def data(prompts, encoder):
-    return open_rl_data(prompts, encoder, corpus="mined", max_prompt_tokens=4096, held_out=0.0)
+    return open_rl_data(
+        prompts, encoder, corpus="mined", max_prompt_tokens=4096, held_out=0.0, workdir=prompts
+    )
 
 
 def episode(encoder, attempt=1, success=True, texts=TWO_STEPS, **changes):

@@ -120,7 +120,7 @@ def test_two_processes_evaluate_as_one_does_share_the_work_and_stop_together(
 ):
     metrics, replies = evaluated
     corpus = tmp_path / "corpus"
-    shutil.copytree(data.source.folder, corpus, ignore=shutil.ignore_patterns("sizes-*"))
+    shutil.copytree(data.source.folder, corpus)
     arguments = [str(random_policy), str(corpus), f"127.0.0.1:{free_port()}", "2"]
     found = figures(
         [

@@ -174,9 +174,6 @@ def test_training_keeps_to_the_corpus_that_it_began_with(
     config = make_config(random_policy, tmp_path / "corpus")
     config.epochs = 1
     report = rmsweb_jax.train_sft(config, tmp_path / "disk")
-    # Without the sizes that the run has stored with the corpus: these need the screenshots' headers.
-    for path in (tmp_path / "corpus").glob("sizes-*.json"):
-        path.unlink()
     publish_dataset(tmp_path / "corpus", bucket / "corpus")
     config.corpus = str(bucket / "corpus")
     with monkeypatch.context() as patch, pytest.raises(KilledError):
