@@ -30,9 +30,8 @@ from jax.sharding import Mesh
 from experiments import cli
 from experiments.benchmark_settings import BenchmarkConfig
 from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, on_mesh, round_up
+from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.data.packing import Packer, RowShape, TreeSize, useful_work
-from rmsweb_jax.data.sft import VALUES
-from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Request, Sampling, join
 from rmsweb_jax.decoding.sizes import sizes_for
@@ -51,11 +50,12 @@ from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Turn
 from rmsweb_jax.rl.step import rl_steps, update_policy
+from rmsweb_jax.sft.data import VALUES
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.storage import AnyPath, folder_on_disk
 from rmsweb_jax.training.mesh import is_first, make_mesh, process_rows, row_shards
-from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import compiler_options, peak_flops
+from rmsweb_jax.training.step import adamw
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,7 @@ from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.storage import local_path
-from rmsweb_jax.training.memory import choose_remat
+from rmsweb_jax.training.mesh import choose_remat
 
 Settings = TypeVar("Settings", SftConfig, RlConfig)
 

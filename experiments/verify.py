@@ -32,9 +32,8 @@ from safetensors.numpy import save_file
 
 from experiments import cli
 from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, on_mesh, round_up
+from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.data.packing import Packer, Part, RowShape
-from rmsweb_jax.data.sft import VALUES
-from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.decoding.attention import KeySpan, attend_ring, merge
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.quantized import swap_last_axes, to_cache
@@ -54,12 +53,13 @@ from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import make_group
 from rmsweb_jax.rl.step import rl_steps, update_policy
+from rmsweb_jax.sft.data import VALUES
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.sft.train import load_policy
 from rmsweb_jax.storage import local_path
 from rmsweb_jax.training.mesh import make_mesh, row_shards
-from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import compiler_options
+from rmsweb_jax.training.step import adamw
 
 # Largest errors by the dtype of the computation: of attention over a vector's length, of logits over their
 # standard deviation, the share of positions with another most likely token, and of the sampler's

@@ -34,7 +34,7 @@ from rmsweb_jax.qwen3_vl.processor import MAX_PIXELS, ImageResolver, Processor, 
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 from rmsweb_jax.settings import from_config
-from rmsweb_jax.sft.loss import target_scores
+from rmsweb_jax.sft.step import target_scores
 from rmsweb_jax.training.mesh import AXES, row_shards
 from rmsweb_jax.workdir import run_stage
 

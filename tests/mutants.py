@@ -219,7 +219,7 @@ MUTANTS = (
     Mutant(
         "rslora_ignored",
         "adapters of rsLoRA have the wrong scale",
-        "rmsweb_jax/qwen3_vl/peft.py",
+        "rmsweb_jax/qwen3_vl/lora.py",
         'scale = math.sqrt(settings["r"]) if settings.get("use_rslora") else 1.0',
         "scale = 1.0",
         "tests/qwen3_vl",
@@ -227,7 +227,7 @@ MUTANTS = (
     Mutant(
         "loss_by_token",
         "SFT weighs long replies more",
-        "rmsweb_jax/sft/loss.py",
+        "rmsweb_jax/sft/step.py",
         'loss = -jnp.sum(scores.log_probs * scored.values["weight"])',
         "loss = -jnp.sum(scores.log_probs * mask)",
         "tests/sft",

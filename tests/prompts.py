@@ -1,7 +1,7 @@
 """Prompts of RL from examples that are encoded already."""
 
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.data.sizes import SampleSize
+from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.records.schema import Message
 from rmsweb_jax.rl.prompts import Prompt
 

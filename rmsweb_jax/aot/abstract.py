@@ -32,8 +32,7 @@ from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import AXES, BATCH
-from rmsweb_jax.training.optimizer import adamw
-from rmsweb_jax.training.step import TrainState
+from rmsweb_jax.training.step import TrainState, adamw
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,6 @@ from rmsweb_jax.aot.abstract import (
 )
 from rmsweb_jax.data.batching import Batch
 from rmsweb_jax.data.packing import RowShape, TreeSize, useful_work
-from rmsweb_jax.data.sft import VALUES as SFT_VALUES
 from rmsweb_jax.decoding.cache import LANE_SPECS, SLOT_SPECS
 from rmsweb_jax.decoding.engine import empty_chunk, empty_table
 from rmsweb_jax.decoding.forward import CHUNK_SPECS, Vision
@@ -49,9 +48,9 @@ from rmsweb_jax.rl.batching import VALUES as RL_VALUES
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.config import SftConfig
+from rmsweb_jax.sft.data import VALUES as SFT_VALUES
 from rmsweb_jax.sft.step import sft_steps
-from rmsweb_jax.training.memory import device_bytes
-from rmsweb_jax.training.mesh import row_shards, tree_shardings
+from rmsweb_jax.training.mesh import device_bytes, row_shards, tree_shardings
 from rmsweb_jax.training.performance import compiler_options
 
 NO_WORK = Work(0, 0, 0)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import jax
 
 from rmsweb_jax.aot.programs import Program
-from rmsweb_jax.training.memory import device_bytes, out_of_memory, program_bytes, uneven_split
+from rmsweb_jax.training.mesh import device_bytes, out_of_memory, program_bytes, uneven_split
 
 _GIB = 2**30
 

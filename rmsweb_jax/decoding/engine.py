@@ -32,8 +32,7 @@ from rmsweb_jax.decoding.weights import LayerAdapters, Layout, adapter_rank, cho
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.inputs import Array, image_rows, image_starts, mrope_positions, vision_inputs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.training.memory import out_of_memory
-from rmsweb_jax.training.mesh import check_rows, process_rows, row_shards, shard_batch
+from rmsweb_jax.training.mesh import check_rows, out_of_memory, process_rows, row_shards, shard_batch
 
 # Shares of the lanes that may be free before decoding returns to refill them, and of the sequences that may
 # have ended before the server reports them: the first one at once where few run.

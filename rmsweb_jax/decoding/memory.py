@@ -12,8 +12,7 @@ from rmsweb_jax.decoding.programs import prepare_weights
 from rmsweb_jax.decoding.sizes import EngineSizes, fit_sizes, token_bytes
 from rmsweb_jax.decoding.weights import DecodeWeights, Layout, weight_specs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.training.memory import device_bytes
-from rmsweb_jax.training.mesh import row_shards, tree_shardings
+from rmsweb_jax.training.mesh import device_bytes, row_shards, tree_shardings
 
 
 def abstract_weights(policy: Qwen3VL, layout: Layout) -> DecodeWeights:

@@ -10,8 +10,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from rmsweb_jax.data.batching import Batch, Branch, LazyTree, Span, Tree, lay_out, spans
+from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.data.packing import Packer, RowShape, TreeSize, choose_packer
-from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.rl.config import RlConfig

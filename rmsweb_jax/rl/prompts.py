@@ -12,8 +12,7 @@ from jaxtyping import Int32
 
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
-from rmsweb_jax.data.encoding import Encoder, LazyExample, as_sample, dataset_sizes
-from rmsweb_jax.data.sizes import SampleSize, spread
+from rmsweb_jax.data.encoding import Encoder, LazyExample, SampleSize, as_sample, dataset_sizes, spread
 from rmsweb_jax.data.sources import RecordSource, is_held_out
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Message, RlPrompt, SftSample

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from rmsweb_jax.data.batching import on_mesh
-from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.data.sizes import SampleSize
+from rmsweb_jax.data.encoding import Encoder, SampleSize
 from rmsweb_jax.data.sources import training_data
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.memory import fit_memory
@@ -56,11 +55,10 @@ from rmsweb_jax.storage import AnyPath, folder_on_disk
 from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.identity import Identity, OwnFunction, identify
 from rmsweb_jax.training.loop import Loop
-from rmsweb_jax.training.memory import device_bytes, program_bytes
-from rmsweb_jax.training.mesh import is_first, make_mesh, row_shards
+from rmsweb_jax.training.mesh import device_bytes, is_first, make_mesh, program_bytes, row_shards
 from rmsweb_jax.training.metrics import read_metrics
-from rmsweb_jax.training.optimizer import adamw
 from rmsweb_jax.training.performance import compiler_options
+from rmsweb_jax.training.step import adamw
 
 STAGE = "train_rl"
 # Prompts that are measured at a time: tokenizing leaves Python's lock.

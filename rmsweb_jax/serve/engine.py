@@ -15,8 +15,8 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Drawn, Request
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.layers import LoRAParam
+from rmsweb_jax.qwen3_vl.lora import load_adapters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.peft import load_adapters
 from rmsweb_jax.serve.metrics import ServerMetrics
 from rmsweb_jax.serve.protocol import ApiError
 

@@ -29,8 +29,7 @@ from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.http import base_url, bind, make_http_server, read_host
 from rmsweb_jax.signals import StopRequest
-from rmsweb_jax.training.memory import device_bytes
-from rmsweb_jax.training.mesh import make_mesh
+from rmsweb_jax.training.mesh import device_bytes, make_mesh
 
 
 def serve(settings: ServeSettings, workdir: Path) -> None:

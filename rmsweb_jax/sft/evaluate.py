@@ -16,9 +16,7 @@ from jax.sharding import PartitionSpec as P
 from rmsweb_jax.actions.parse import ReplyError
 from rmsweb_jax.actions.reward import EXACT, score_response
 from rmsweb_jax.data.batching import Batch, on_mesh
-from rmsweb_jax.data.encoding import LazyExample
-from rmsweb_jax.data.sft import SftData
-from rmsweb_jax.data.sizes import SampleSize
+from rmsweb_jax.data.encoding import LazyExample, SampleSize
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Request, Sampling, join
@@ -27,7 +25,8 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.sft.config import EvalConfig
-from rmsweb_jax.sft.loss import LossSums, loss_sums, target_scores
+from rmsweb_jax.sft.data import SftData
+from rmsweb_jax.sft.step import LossSums, loss_sums, target_scores
 from rmsweb_jax.training.mesh import row_shards
 from rmsweb_jax.training.metrics import SampledReply
 

@@ -18,17 +18,16 @@ from jax.sharding import Mesh
 
 from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.data.sft import StepBatch, open_sft_data
 from rmsweb_jax.data.sources import training_data
 from rmsweb_jax.qwen3_vl.checkpoint import base_state, load_model, resolve_model, save_model
 from rmsweb_jax.qwen3_vl.flops import Work, training_flops
-from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, count_parameters, merge_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, count_parameters, merge_lora, save_adapters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import SftConfig
+from rmsweb_jax.sft.data import StepBatch, open_sft_data
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model, with_remat
 from rmsweb_jax.storage import AnyPath, folder_on_disk
@@ -38,9 +37,8 @@ from rmsweb_jax.training.identity import identify
 from rmsweb_jax.training.loop import Loop
 from rmsweb_jax.training.mesh import is_first, make_mesh
 from rmsweb_jax.training.metrics import plain_values
-from rmsweb_jax.training.optimizer import adamw, warmup_cosine
 from rmsweb_jax.training.performance import ProfilerWindow, compiler_options, mfu
-from rmsweb_jax.training.step import Steps, TrainState
+from rmsweb_jax.training.step import Steps, TrainState, adamw, warmup_cosine
 
 STAGE = "train_sft"
 

@@ -17,8 +17,7 @@ from rmsweb_jax.qwen3_vl.flops import training_flops
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
-from rmsweb_jax.training.memory import choose_remat, device_bytes, fits_device
-from rmsweb_jax.training.mesh import make_mesh
+from rmsweb_jax.training.mesh import choose_remat, device_bytes, fits_device, make_mesh
 from tests.tiny import TINY
 
 HBM_GIB = 4.0

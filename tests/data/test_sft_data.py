@@ -11,12 +11,12 @@ from PIL import Image
 
 from rmsweb_jax.data.batching import Batch, Example
 from rmsweb_jax.data.encoding import Encoder, dataset_sizes
-from rmsweb_jax.data.sft import SftData, open_sft_data
 from rmsweb_jax.data.sources import RecordSource, stable_hash
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore, image_names, record_images
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample
+from rmsweb_jax.sft.data import SftData, open_sft_data
 from rmsweb_jax.training.mesh import make_mesh
 from tests.policies import write_corpus
 

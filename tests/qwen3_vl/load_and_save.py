@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from rmsweb_jax.qwen3_vl.checkpoint import TensorFolder, load_model, save_model
-from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, merge_lora
-from rmsweb_jax.qwen3_vl.peft import save_adapters
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, merge_lora, save_adapters
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh

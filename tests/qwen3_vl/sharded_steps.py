@@ -18,7 +18,6 @@ from jax.sharding import Mesh
 
 from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out, on_mesh
 from rmsweb_jax.data.packing import Packer, RowShape
-from rmsweb_jax.data.sft import VALUES
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes
@@ -31,10 +30,11 @@ from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.rollout import Turn
 from rmsweb_jax.rl.step import rl_steps
+from rmsweb_jax.sft.data import VALUES
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import AXES, make_mesh, process_rows
-from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.step import adamw
 from tests.decoding.drawing import generate
 from tests.prompts import as_prompt
 from tests.qwen3_vl.random_models import random_model
@@ -80,7 +80,7 @@ def make_example(number: int) -> Example:
 
 
 def target_tree(example: Example) -> Tree:
-    """A sample as `data.sft.sft_tree` makes it."""
+    """A sample as `sft.data.sft_tree` makes it."""
     values = {"weight": 1 / example.num_targets, "action": example.action_mask}
     return Tree(example, (Branch(example.target, values),))
 

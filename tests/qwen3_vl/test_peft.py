@@ -14,8 +14,15 @@ from safetensors.numpy import load_file, save_file
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
-from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, merge_lora
-from rmsweb_jax.qwen3_vl.peft import CONFIG_FILE, WEIGHTS_FILE, load_adapters, save_adapters
+from rmsweb_jax.qwen3_vl.lora import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    LoRAParam,
+    add_lora,
+    load_adapters,
+    merge_lora,
+    save_adapters,
+)
 from rmsweb_jax.training.config import LoRAConfig
 from tests.qwen3_vl.conftest import BASE
 from tests.qwen3_vl.references import lay_out, random_segment, reference_model, torch_inputs

@@ -13,8 +13,14 @@ from flax import nnx
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.lora import count_parameters
-from rmsweb_jax.qwen3_vl.peft import CONFIG_FILE, NEUTRAL, PLAIN, WEIGHTS_FILE, load_adapters
+from rmsweb_jax.qwen3_vl.lora import (
+    CONFIG_FILE,
+    NEUTRAL,
+    PLAIN,
+    WEIGHTS_FILE,
+    count_parameters,
+    load_adapters,
+)
 from tests.qwen3_vl.conftest import BASE
 from tests.qwen3_vl.references import lay_out, random_segment, reference_model, torch_inputs
 from tests.qwen3_vl.rows import logits

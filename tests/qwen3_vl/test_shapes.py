@@ -14,7 +14,7 @@ from jaxtyping import TypeCheckError, install_import_hook
 import tests.typechecker
 
 modules = "attention backends layers logprobs lora model processor sharding text vision".split()
-packages = ["rmsweb_jax.decoding", "rmsweb_jax.sft.loss"]
+packages = ["rmsweb_jax.decoding", "rmsweb_jax.sft.step"]
 packages += [f"rmsweb_jax.qwen3_vl.{name}" for name in modules]
 with install_import_hook(packages, "tests.typechecker.check"):
     from rmsweb_jax.decoding.engine import Engine

@@ -13,8 +13,7 @@ from safetensors.numpy import load_file
 
 from rmsweb_jax.qwen3_vl.checkpoint import TensorFolder, load_model
 from rmsweb_jax.qwen3_vl.config import SIZES
-from rmsweb_jax.qwen3_vl.lora import LoRAParam
-from rmsweb_jax.qwen3_vl.peft import load_adapters
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, load_adapters
 from tests import random_checkpoint
 from tests.loopback import free_port
 from tests.qwen3_vl.load_and_save import MAX_FILE_BYTES

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from configs.rl import get_config
-from rmsweb_jax.data.encoding import Encoder, dataset_sizes
+from rmsweb_jax.data.encoding import Encoder, SampleSize, dataset_sizes
 from rmsweb_jax.data.packing import Packer, TreeSize, choose_packer, useful_work
-from rmsweb_jax.data.sft import TRIALS
-from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import BatchOrder, RecordSource
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
@@ -24,6 +22,7 @@ from rmsweb_jax.rl.batching import rl_packer
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
+from rmsweb_jax.sft.data import TRIALS
 
 CONFIG = SIZES["8b"]
 SETTINGS = RlConfig(prompts="none", model="none")

@@ -18,8 +18,7 @@ from rmsweb_jax.decoding.weights import Layout
 from rmsweb_jax.rl.gates import salvage_ds
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Rollouts, Sampler
-from rmsweb_jax.training.memory import device_bytes
-from rmsweb_jax.training.mesh import AXES
+from rmsweb_jax.training.mesh import AXES, device_bytes
 from tests.prompts import size_of
 
 SIZES = EngineSizes(1, 1, 128, 64, samples=2, chunks=(64,))

@@ -21,7 +21,7 @@ from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import VALUES, TokenBatch
 from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.step import init_state, split_model
-from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.step import adamw
 from tests.rl.conftest import CONFIG
 from tests.rl.test_step import MESH, Policy, packed
 from tests.virtual_devices import device_environment

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from configs.rl import get_config
+from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.data.packing import Packer, RowShape, useful_work
-from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.flops import Work
 from rmsweb_jax.qwen3_vl.tree_attention.rule import visible_pairs

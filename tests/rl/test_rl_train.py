@@ -35,7 +35,7 @@ from rmsweb_jax.rl.rollout import Rollouts
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.training.metrics import read_metrics
-from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.step import adamw
 from tests.compilations import compiled_by_step
 from tests.policies import REPLY, KilledError, perturb, random_messages, weights
 

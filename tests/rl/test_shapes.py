@@ -26,7 +26,7 @@ with install_import_hook(packages, "tests.typechecker.check"):
     from rmsweb_jax.rl.metrics import ScoredResponse, log_prob_metrics, readable_groups, rollout_metrics
     from rmsweb_jax.rl.rollout import make_group
     from rmsweb_jax.rl.step import scored_log_probs
-    from rmsweb_jax.data.sizes import SampleSize
+    from rmsweb_jax.data.encoding import SampleSize
     from rmsweb_jax.sft.step import split_model
     from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
     from rmsweb_jax.qwen3_vl.model import Qwen3VL

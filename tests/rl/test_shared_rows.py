@@ -21,8 +21,7 @@ from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
-from rmsweb_jax.training.optimizer import adamw
-from rmsweb_jax.training.step import Accumulated, Steps
+from rmsweb_jax.training.step import Accumulated, Steps, adamw
 from tests.prompts import as_prompt
 from tests.rl.eight_rows import plain_batches, plain_rows
 from tests.tiny import IMAGE_TOKEN, TINY

@@ -19,8 +19,7 @@ from rmsweb_jax.rl.losses import TokenBatch, low_var_kl, salvage_ds
 from rmsweb_jax.rl.step import rl_steps, scored_log_probs
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
-from rmsweb_jax.training.optimizer import adamw
-from rmsweb_jax.training.step import Steps
+from rmsweb_jax.training.step import Steps, adamw
 from tests.rl.conftest import CONFIG
 
 # A large KL weight, so that every term shows in the gradient.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rmsweb_jax.data.sizes import SampleSize
+from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.decoding.requests import Request, Responses, Sampling
 from rmsweb_jax.rl.gates import salvage_ds
 from rmsweb_jax.rl.prompts import Prompt

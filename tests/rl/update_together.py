@@ -28,8 +28,7 @@ from rmsweb_jax.rl.step import Updated, rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
-from rmsweb_jax.training.optimizer import adamw
-from rmsweb_jax.training.step import Steps, TrainState
+from rmsweb_jax.training.step import Steps, TrainState, adamw
 from tests.qwen3_vl import sharded_steps
 from tests.qwen3_vl.sharded_steps import WINDOW, make_turn
 

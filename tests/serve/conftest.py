@@ -17,9 +17,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora
+from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, save_adapters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.serve.app import make_app
 from rmsweb_jax.serve.config import ServeSettings, ServingMesh

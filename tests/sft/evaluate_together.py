@@ -15,11 +15,11 @@ import jax
 from jax.sharding import Mesh
 
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.data.sft import SftData, open_sft_data
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.sft.config import EvalConfig
+from rmsweb_jax.sft.data import SftData, open_sft_data
 from rmsweb_jax.sft.evaluate import Evaluator
 from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.signals import StopRequest

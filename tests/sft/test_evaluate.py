@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.data.sft import SftData
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
+from rmsweb_jax.sft.data import SftData
 from rmsweb_jax.sft.evaluate import Evaluator, choose_actions
 from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.training.mesh import make_mesh

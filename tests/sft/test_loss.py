@@ -10,11 +10,10 @@ from flax import nnx
 from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.qwen3_vl.lora import add_lora
-from rmsweb_jax.sft.loss import sft_loss
-from rmsweb_jax.sft.step import init_state, sft_steps, split_model
+from rmsweb_jax.sft.step import init_state, sft_loss, sft_steps, split_model
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
-from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.step import adamw
 from tests.sft.conftest import one_a_row
 
 SHAPE = RowShape(width=48, rows=8, images=1, window=8)

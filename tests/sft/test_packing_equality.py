@@ -21,12 +21,10 @@ from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.sft.loss import LossSums, loss_sums, target_scores
-from rmsweb_jax.sft.step import init_state, sft_steps, split_model
+from rmsweb_jax.sft.step import LossSums, init_state, loss_sums, sft_steps, split_model, target_scores
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
-from rmsweb_jax.training.optimizer import adamw
-from rmsweb_jax.training.step import Accumulated, Steps
+from rmsweb_jax.training.step import Accumulated, Steps, adamw
 from tests.sft.conftest import make_batch, make_example, make_tree, one_a_row, row_of
 from tests.tiny import IMAGE_TOKEN, TINY
 

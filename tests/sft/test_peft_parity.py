@@ -13,20 +13,19 @@ from flax import nnx
 from PIL import Image
 
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.data.sft import SftData, open_sft_data
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import add_lora, to_peft_tensors
+from rmsweb_jax.qwen3_vl.lora import add_lora, save_adapters, to_peft_tensors
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.peft import save_adapters
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample, TextPart
+from rmsweb_jax.sft.data import SftData, open_sft_data
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.sft.train import run_step
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
-from rmsweb_jax.training.optimizer import adamw, warmup_cosine
+from rmsweb_jax.training.step import adamw, warmup_cosine
 from tests.qwen3_vl.references import reference_model
 from tests.references import transformers
 from tests.sft.peft_reference import (

@@ -196,7 +196,7 @@ def test_hosts_with_other_code_settings_or_workdir_are_refused(random_policy, co
     second = f"{socket.gethostname()} (process 1) has"
     for what in (
         "config.seed = 7, but",
-        "rmsweb_jax/sft/loss.py = ",
+        "rmsweb_jax/sft/step.py = ",
         "--workdir = run, a folder of that host alone, but",
     ):
         assert f"{second} {what}" in line

@@ -7,7 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from rmsweb_jax.training.optimizer import adamw, warmup_cosine
+from rmsweb_jax.training.step import adamw, warmup_cosine
 from tests.references import torch, transformers
 
 

@@ -13,8 +13,7 @@ from flax import struct
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.mesh import make_mesh
-from rmsweb_jax.training.optimizer import adamw
-from rmsweb_jax.training.step import Steps, TrainState, make_steps
+from rmsweb_jax.training.step import Steps, TrainState, adamw, make_steps
 
 OPTIMIZER = adamw(1e-2, weight_decay=0.01, clip_norm=1.0)
 

@@ -29,7 +29,7 @@ from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.sft.train import load_policy
 from rmsweb_jax.training.mesh import make_mesh
-from rmsweb_jax.training.optimizer import adamw
+from rmsweb_jax.training.step import adamw
 from tests.experiments.test_wrong_settings import CASES, refusal
 from tests.policies import REPLY, random_messages, save_random_policy
 from tests.proofs.page import table

@@ -18,9 +18,8 @@ from jax.sharding import Mesh
 from jaxtyping import Int
 
 from rmsweb_jax.data.batching import Batch, Branch, LazyTree, Tree, lay_out
-from rmsweb_jax.data.encoding import Encoder, dataset_sizes
+from rmsweb_jax.data.encoding import Encoder, SampleSize, dataset_sizes
 from rmsweb_jax.data.packing import Packer, Rows, choose_packer, useful_work
-from rmsweb_jax.data.sizes import SampleSize
 from rmsweb_jax.data.sources import BatchOrder, RecordSource, is_held_out, stable_hash, stream
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.flops import Work
