@@ -234,8 +234,10 @@ def _upgrade_records(old: Path, new: Path, manifest: dict[str, Any]) -> int:
                 with open(old / file, "rb") as pack:
                     pack.seek(start)
                     png = pack.read(length)
-            else:
-                png = (old / "images" / name[:2] / f"{name}.png").read_bytes()
+            elif (path := old / "images" / name[:2] / f"{name}.png").exists():
+                png = path.read_bytes()
+            else:  # It was missing before, too.
+                continue
             if images.put(png) != name:
                 raise UserError(f"{old}: damaged screenshot {name}: {AGAIN}")
         return record

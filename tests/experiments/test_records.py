@@ -160,6 +160,16 @@ def test_a_data_set_of_the_version_before_is_upgraded(tmp_path, packed):
             records.upgrade_old(data, str(new if data == old else tmp_path / "third"))
 
 
+def test_an_old_data_set_that_lacks_a_screenshot_is_upgraded_without_it(tmp_path, capsys):
+    version_4(tmp_path / "old", packed=False)
+    (tmp_path / "old/images" / name(png(0))[:2] / f"{name(png(0))}.png").unlink()
+    records.upgrade_old(tmp_path / "old", str(tmp_path / "new"))
+    assert "1 screenshots that its records name are not there" in capsys.readouterr().err
+    assert list(read_dataset(tmp_path / "new")) == RUNS
+    (problem,) = check_dataset(tmp_path / "new").problems
+    assert f"missing screenshot {name(png(0))}" in problem
+
+
 @pytest.mark.parametrize("damage", ["journal", "index", "pack", "manifest", "kind", "screenshot"])
 def test_a_damaged_data_set_of_the_version_before_is_one_line(tmp_path, damage):
     version_4(tmp_path / "old", packed=damage in ("index", "pack"))
@@ -169,7 +179,7 @@ def test_a_damaged_data_set_of_the_version_before_is_one_line(tmp_path, damage):
     elif damage == "index":
         (old / "images/b.index").write_bytes(b"1234567")
     elif damage == "screenshot":
-        (old / "images" / name(png(0))[:2] / f"{name(png(0))}.png").unlink()
+        (old / "images" / name(png(0))[:2] / f"{name(png(0))}.png").write_bytes(png(1))
     else:
         text |= {"kind": "cookies"} if damage == "kind" else {}
         text |= {"images": {"index": {"file": "images/b.index"}, "packs": []}} if damage == "pack" else {}
