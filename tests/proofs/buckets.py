@@ -41,7 +41,7 @@ STATES = {
 # By so many records a data set grows from one publish to the next.
 GROWTH, SHARD_RECORDS = 4, 4
 RUNS = trajectories(400)
-KILLS, PAIRS = 20, 8
+KILLS, PAIRS = 15, 6
 _CONTEXT = multiprocessing.get_context("forkserver")
 _SPEED_S = 120.0
 
