@@ -80,7 +80,7 @@ def one_writer(root: Path, seed: int = 0) -> dict[str, Any]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         one = one_writer(Path(folder))
-    found = measure(KILLS, TASKS) | {"one_writer": one}
+    found: dict[str, Any] = {**measure(KILLS, TASKS), "one_writer": one}
     faults = [found[name] for name in ("lost", "doubled", "unreadable")]
     publish(
         "kill",
