@@ -1,4 +1,4 @@
-"""Data sets in buckets: writers that are killed, cut off and taken over. Ten minutes.
+"""Data sets in buckets: writers that are killed, cut off and taken over. Five minutes.
 
 A bucket of fake-gcs-server (`gs://`) and one of moto (`s3://`), on loopback, are reached by the real clients
 through a proxy that refuses, cuts and slows.
@@ -41,7 +41,7 @@ STATES = {
 # By so many records a data set grows from one publish to the next.
 GROWTH, SHARD_RECORDS = 4, 4
 RUNS = trajectories(400)
-KILLS, PAIRS = 15, 6
+KILLS, PAIRS = 12, 6
 _CONTEXT = multiprocessing.get_context("forkserver")
 _SPEED_S = 120.0
 
