@@ -195,10 +195,15 @@ class Service:
             codes = tuple(process.exitcode for process in processes)
             ids = self.read(path_of(target))
             self.found.events["workdir taken over", state] += 1
-            # The first had ended before the second began, or the second owns the workdir.
-            ends = {(0, 0): "the first had ended, or nearly", (75, 0): "the second owns it"}
+            # One had ended before the other began, or the one whose name came last owns the workdir.
+            ends = {
+                (0, 0): "one had ended, or nearly",
+                (75, 0): "the second owns it",
+                (0, 75): "the first, whose name came later, owns it",
+            }
+            wanted = {(75, 0): (12,), (0, 75): (8,)}.get(codes, (8, 12))
             self.found.owners[ends.get(codes, f"exit codes {codes}")] += 1
-            if ids is not None and (len(ids) not in (8, 12) or (codes == (75, 0) and len(ids) != 12)):
+            if ids is not None and len(ids) not in wanted:
                 self.found.half_visible += 1
                 print(self.scheme, "owned", codes, len(ids), flush=True)
 
