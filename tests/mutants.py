@@ -237,7 +237,7 @@ MUTANTS = (
         "a resumed SFT draws the first steps' dropout",
         "rmsweb_jax/sft/train.py",
         "step_key = jax.random.fold_in(key, step)",
-        "step_key = jax.random.fold_in(key, step - first)",
+        "step_key = jax.random.fold_in(key, step - loop.first)",
         "tests/sft",
     ),
     Mutant(
