@@ -1,5 +1,5 @@
-import dataclasses
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,11 +11,29 @@ from rmsweb_jax.rl.remote.protocol import Answer, Ask, BadAnswerError, check_ans
 EOS, BANNED, OTHER_END, VOCAB, LIMIT = 9, 8, 7, 10, 4
 PROMPT = [1, 2, 3]
 ASK = Ask("", (), (), PROMPT, Sampling(1, LIMIT), None, EOS, (BANNED,))
-GOOD = Answer(3, PROMPT, [4, 5, EOS], [-1.0, -2.0, -0.5], "stop", EOS)
+GOOD: dict[str, Any] = {
+    "prompt_tokens": 3,
+    "prompt_ids": PROMPT,
+    "tokens": [4, 5, EOS],
+    "log_probs": [-1.0, -2.0, -0.5],
+    "finish_reason": "stop",
+    "matched": EOS,
+}
 
 
 def check(**changes):
-    return check_answer(dataclasses.replace(GOOD, **changes), ASK, VOCAB)
+    values = GOOD | changes
+    log_probs = values["log_probs"]
+    choice = {
+        "token_ids": values["tokens"],
+        "logprobs": None if log_probs is None else {"content": [{"logprob": value} for value in log_probs]},
+        "finish_reason": values["finish_reason"],
+        "stop_reason": values["matched"],
+    }
+    usage = {"prompt_tokens": values["prompt_tokens"]}
+    answer = {"choices": [choice], "prompt_token_ids": values["prompt_ids"], "usage": usage}
+    (sample,) = check_answer(Answer.model_validate(answer), ASK, VOCAB)
+    return sample
 
 
 def test_a_finished_response():
@@ -71,7 +89,7 @@ def test_what_cannot_be_trained_on(changes, reason):
 
 numbers = st.one_of(st.floats(-20, 0), st.sampled_from([math.nan, math.inf, -math.inf, -9999.0, 0.5]))
 answers = st.builds(
-    Answer,
+    dict,
     prompt_tokens=st.integers(2, 4),
     prompt_ids=st.none() | st.lists(st.integers(1, 3), min_size=2, max_size=4) | st.just(PROMPT),
     tokens=st.none() | st.lists(st.integers(-1, VOCAB), max_size=LIMIT + 1),
@@ -80,17 +98,17 @@ answers = st.builds(
     matched=st.none() | st.integers(0, VOCAB) | st.just("x"),
 )
 finished = st.lists(st.integers(0, OTHER_END), max_size=LIMIT - 1).map(
-    lambda tokens: dataclasses.replace(GOOD, tokens=[*tokens, EOS], log_probs=[-1.0] * (len(tokens) + 1))
+    lambda tokens: GOOD | {"tokens": [*tokens, EOS], "log_probs": [-1.0] * (len(tokens) + 1)}
 )
 
 
 @given(answers | finished)
 def test_what_passes_can_be_trained_on(answer):
     try:
-        sample = check_answer(answer, ASK, VOCAB)
+        sample = check(**answer)
     except BadAnswerError:
         return
-    assert answer.prompt_tokens == len(PROMPT) and answer.prompt_ids in (None, PROMPT)
+    assert answer["prompt_tokens"] == len(PROMPT) and answer["prompt_ids"] in (None, PROMPT)
     assert 1 <= len(sample.tokens) == len(sample.log_probs) <= LIMIT
     assert all(0 <= token < VOCAB and token != BANNED for token in sample.tokens)
     assert all(math.isfinite(value) and value < 0.01 for value in sample.log_probs)
@@ -100,5 +118,4 @@ def test_what_passes_can_be_trained_on(answer):
 
 @given(finished)
 def test_every_finished_response_passes(answer):
-    sample = check_answer(answer, ASK, VOCAB)
-    assert sample == (answer.tokens, answer.log_probs, False)
+    assert check(**answer) == (answer["tokens"], answer["log_probs"], False)

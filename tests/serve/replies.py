@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from rmsweb_jax.rl.remote.protocol import CHAT, Ask, chat_body, read_answers
+from rmsweb_jax.rl.remote.protocol import CHAT, Answer, Ask, chat_body
 from tests.training.runs import largest_difference
 
 CLIENTS = 4
@@ -61,16 +61,18 @@ def ask_all(url: str, model: str, asks: Mapping[str, Ask], more: Mapping[str, An
     def ask_one(ask: Ask) -> Reply:
         body = chat_body(dataclasses.replace(ask, policy=model)) | dict(more)
         response = httpx.post(url + CHAT, json=body, timeout=300).raise_for_status()
-        (answer,) = read_answers(response.content)
-        assert answer.prompt_ids is not None
-        assert answer.tokens is not None
-        assert answer.log_probs is not None
+        answer = Answer.model_validate_json(response.content)
+        (choice,) = answer.choices
+        assert answer.prompt_token_ids is not None
+        assert choice.token_ids is not None
+        assert choice.logprobs is not None and choice.logprobs.content is not None
+        log_probs = [one.logprob for one in choice.logprobs.content]
         places = response.json()["choices"][0]["logprobs"]["content"] if more else []
         best = [
             {int(one["token"].removeprefix("token_id:")): one["logprob"] for one in place["top_logprobs"]}
             for place in places
         ]
-        return Reply(answer.prompt_ids, answer.tokens, answer.log_probs, best)
+        return Reply(answer.prompt_token_ids, choice.token_ids, log_probs, best)
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         return dict(zip(asks, pool.map(ask_one, asks.values()), strict=True))

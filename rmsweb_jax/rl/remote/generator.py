@@ -38,12 +38,12 @@ from rmsweb_jax.rl.remote.protocol import (
     CHAT,
     LOAD_ADAPTERS,
     UNLOAD_ADAPTERS,
+    Answer,
     Ask,
     BadAnswerError,
     Sample,
     chat_body,
     check_answer,
-    read_answers,
 )
 from rmsweb_jax.storage import local_path
 from rmsweb_jax.training.config import LoRAConfig
@@ -329,11 +329,8 @@ class Endpoint:
         )
         data = await self._post(CHAT, chat_body(ask))
         try:
-            answers = read_answers(data)
-            if len(answers) != request.sampling.num_samples:
-                raise BadAnswerError(f"{len(answers)} responses, not {request.sampling.num_samples}")
-            vocab = self._processor.config.text.vocab_size
-            return [check_answer(answer, ask, vocab) for answer in answers]
+            answer = Answer.model_validate_json(data)
+            return check_answer(answer, ask, self._processor.config.text.vocab_size)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))

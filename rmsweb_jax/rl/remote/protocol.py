@@ -49,26 +49,6 @@ class Ask:
     banned: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """One response, as the server gives it.
-
-    Attributes:
-      prompt_tokens: number of prompt tokens by the server's count.
-      prompt_ids: the server's prompt tokens; None if it does not return them.
-      tokens, log_probs: those of the response; None if missing.
-      finish_reason: "stop", "length", or the server's reason for an abort.
-      matched: the stop token, if the server names it.
-    """
-
-    prompt_tokens: int
-    prompt_ids: list[int] | None
-    tokens: list[int] | None
-    log_probs: list[float] | None
-    finish_reason: str
-    matched: int | str | None
-
-
 class _LogProb(BaseModel):
     logprob: float
 
@@ -76,12 +56,15 @@ class _LogProb(BaseModel):
 class _LogProbs(BaseModel):
     content: list[_LogProb] | None = None
 
-    @property
-    def log_probs(self) -> list[float] | None:
-        return None if self.content is None else [entry.logprob for entry in self.content]
 
+class Choice(BaseModel):
+    """One response, as the server gives it.
 
-class _Choice(BaseModel):
+    Attributes:
+      finish_reason: "stop", "length", or the server's reason for an abort.
+      stop_reason: the stop token, if the server names it.
+    """
+
     index: int = 0
     finish_reason: str | None = None
     stop_reason: int | str | None = None
@@ -93,8 +76,10 @@ class _Usage(BaseModel):
     prompt_tokens: int
 
 
-class _ChatAnswer(BaseModel):
-    choices: list[_Choice] = Field(min_length=1)
+class Answer(BaseModel):
+    """The responses to a prompt, and the server's tokens of the prompt, if it returns them."""
+
+    choices: list[Choice] = Field(min_length=1)
     prompt_token_ids: list[int] | None = None
     usage: _Usage
 
@@ -110,26 +95,6 @@ def chat_body(ask: Ask) -> dict[str, Any]:
         **chat_fields(ask.eos, ask.banned),
     }
     return body if ask.seed is None else body | {"seed": ask.seed}
-
-
-def read_answers(data: bytes) -> list[Answer]:
-    """Reads the responses to a request, in order.
-
-    Raises:
-      pydantic.ValidationError: the data has another form.
-    """
-    answer = _ChatAnswer.model_validate_json(data)
-    return [
-        Answer(
-            prompt_tokens=answer.usage.prompt_tokens,
-            prompt_ids=answer.prompt_token_ids,
-            tokens=choice.token_ids,
-            log_probs=choice.logprobs and choice.logprobs.log_probs,
-            finish_reason=choice.finish_reason or "",
-            matched=choice.stop_reason,
-        )
-        for choice in sorted(answer.choices, key=lambda choice: choice.index)
-    ]
 
 
 def chat_fields(eos: int, banned: Sequence[int]) -> dict[str, Any]:
@@ -182,25 +147,33 @@ class Sample(NamedTuple):
     truncated: bool
 
 
-def check_answer(answer: Answer, ask: Ask, vocab_size: int) -> Sample:
-    """Checks a response against its request.
+def check_answer(answer: Answer, ask: Ask, vocab_size: int) -> list[Sample]:
+    """Checks the responses to a request, and returns them in order.
 
     A finished response must end with the end token. If the server leaves it out of the tokens but not out of
     the log-probabilities, it is added again. A response that ended by another token (some servers know
     further end tokens) counts as truncated.
 
     Raises:
-      BadAnswerError: the server has other prompt tokens, a token or log-probability is missing or impossible,
-        or the response was cut too early or continues too long.
+      BadAnswerError: the server has other prompt tokens, a response, token or log-probability is missing or
+        impossible, or a response was cut too early or continues too long.
     """
     # Otherwise the policy would be trained on another prompt than the one that it answered.
     _check_prompt(answer, ask.prompt_tokens)
-    tokens, log_probs = answer.tokens, answer.log_probs
+    if len(answer.choices) != ask.sampling.num_samples:
+        raise BadAnswerError(f"{len(answer.choices)} responses, not {ask.sampling.num_samples}")
+    choices = sorted(answer.choices, key=lambda choice: choice.index)
+    return [_check_choice(choice, ask, vocab_size) for choice in choices]
+
+
+def _check_choice(choice: Choice, ask: Ask, vocab_size: int) -> Sample:
+    tokens = choice.token_ids
     if tokens is None:
         raise BadAnswerError("the answer has no token ids; serve with vLLM 0.10.2 or newer")
-    if log_probs is None:
+    if choice.logprobs is None or choice.logprobs.content is None:
         raise BadAnswerError("the answer has no log-probabilities; let the server return them")
-    if answer.finish_reason == "stop" and len(log_probs) == len(tokens) + 1 and ask.eos not in tokens:
+    log_probs = [entry.logprob for entry in choice.logprobs.content]
+    if choice.finish_reason == "stop" and len(log_probs) == len(tokens) + 1 and ask.eos not in tokens:
         tokens = [*tokens, ask.eos]
     if len(tokens) != len(log_probs) or not tokens:
         raise BadAnswerError(
@@ -218,24 +191,24 @@ def check_answer(answer: Answer, ask: Ask, vocab_size: int) -> Sample:
         # Rounding may leave the log-probability of a certain token slightly above 0.
         if not _MISSING < value <= 1e-3 or not math.isfinite(value):
             raise BadAnswerError(f"{value} is not a log-probability; take another server version")
-    return Sample(tokens, log_probs, _is_truncated(answer, tokens, ask))
+    return Sample(tokens, log_probs, _is_truncated(choice, tokens, ask))
 
 
 def _check_prompt(answer: Answer, prompt: Sequence[int]) -> None:
     remedy = "give the server the same tokenizer, chat template and image sizes as config.model has"
-    if answer.prompt_tokens != len(prompt):
-        raise BadAnswerError(f"{answer.prompt_tokens} prompt tokens there, {len(prompt)} here; {remedy}")
-    if answer.prompt_ids is not None and answer.prompt_ids != list(prompt):
-        pairs = zip(answer.prompt_ids, prompt, strict=False)
+    count, ids = answer.usage.prompt_tokens, answer.prompt_token_ids
+    if count != len(prompt):
+        raise BadAnswerError(f"{count} prompt tokens there, {len(prompt)} here; {remedy}")
+    if ids is not None and ids != list(prompt):
+        pairs = zip(ids, prompt, strict=False)
         place = next((place for place, (there, here) in enumerate(pairs) if there != here), len(prompt))
         raise BadAnswerError(
-            f"{len(answer.prompt_ids)} prompt tokens there, {len(prompt)} here, other ones from place "
-            f"{place} on; {remedy}"
+            f"{len(ids)} prompt tokens there, {len(prompt)} here, other ones from place {place} on; {remedy}"
         )
 
 
-def _is_truncated(answer: Answer, tokens: list[int], ask: Ask) -> bool:
-    limit, reason = ask.sampling.max_response_tokens, answer.finish_reason
+def _is_truncated(choice: Choice, tokens: list[int], ask: Ask) -> bool:
+    limit, reason = ask.sampling.max_response_tokens, choice.finish_reason or ""
     if ask.eos in tokens[:-1] or len(tokens) > limit:
         raise BadAnswerError(
             f"the response of {len(tokens)} tokens continues after its end token or the limit of {limit}; "
@@ -244,7 +217,9 @@ def _is_truncated(answer: Answer, tokens: list[int], ask: Ask) -> bool:
     if tokens[-1] == ask.eos:
         return False
     # At the limit, or by another stop token than ours: the policy did not end its response.
-    if (reason == "stop" and answer.matched == tokens[-1]) or (reason == "length" and len(tokens) == limit):
+    if (reason == "stop" and choice.stop_reason == tokens[-1]) or (
+        reason == "length" and len(tokens) == limit
+    ):
         return True
     if reason == "length":
         raise BadAnswerError(
