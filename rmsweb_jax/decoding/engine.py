@@ -100,15 +100,6 @@ class _Sequence:
     drawn: int = 0
 
 
-@dataclasses.dataclass
-class LaneUse:
-    """How lanes were used: `tokens` of `steps * lanes` could have been drawn."""
-
-    steps: int = 0
-    tokens: int = 0
-    chunks: int = 0
-
-
 class Engine:
     """Draws responses with one model and some adapters on it.
 
@@ -125,6 +116,10 @@ class Engine:
       adapters, adapter_rank: slots for adapters, and their largest rank.
       serving: compile the program of restricted draws, and let prefill and decoding take turns, so that a
         long prompt does not hold up others. False fills lanes first.
+
+    Attributes:
+      steps, tokens: `tokens` of `steps * lanes` that could have been drawn.
+      chunks: of prompts that were read.
 
     Raises:
       UserError: the mesh does not divide the sizes, or a device's memory does not hold them.
@@ -174,7 +169,7 @@ class Engine:
                 )
             self._slots, self._lanes = self._allocate()
         self.versions = [0] * (adapters + 1)
-        self.use = LaneUse()
+        self.steps = self.tokens = self.chunks = 0
         self._waiting: collections.deque[_Prompt] = collections.deque()
         self._held_prompts: list[list[_Prompt | None]] = [
             [None] * (sizes.prompts // self._shards) for _ in range(self._shards)
@@ -471,7 +466,7 @@ class Engine:
             shard = min(free, key=self._load)
             self._waiting.remove(prompt)
             prompt.shard, prompt.slot = shard, self._held_prompts[shard].index(None)
-            prompt.turn = self.use.chunks
+            prompt.turn = self.chunks
             self._held_prompts[shard][prompt.slot] = prompt
             self._prefilling[shard].append(prompt)
 
@@ -509,10 +504,10 @@ class Engine:
             if prompt.shard in self._held:
                 _fill_chunk(chunk, prompt)
         self._run_chunk(chunk, self._show_images(taking, size))
-        self.use.chunks += 1
+        self.chunks += 1
         for prompt in taking:
             prompt.read += min(size, prompt.left)
-            prompt.turn = self.use.chunks
+            prompt.turn = self.chunks
             if prompt.ready:
                 prompt.version = self.versions[prompt.request.adapter]
                 self._prefilling[prompt.shard].remove(prompt)
@@ -698,8 +693,8 @@ class Engine:
             most_free = free + max(1, len(running) // _ENDED_SHARE)
         out = self._run_decode(steps, most_free, restricted)
         out = jax.tree.map(np.asarray, out)
-        self.use.steps += int(out.steps)
-        self.use.tokens += int(out.drawn.sum())
+        self.steps += int(out.steps)
+        self.tokens += int(out.drawn.sum())
         for lane, sequence in enumerate(self._sequences):
             if sequence is not None and out.drawn[lane]:
                 self._report(lane, sequence, out)

@@ -21,7 +21,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import Message, SampledTokens, Step, Trajectory
+from rmsweb_jax.records.schema import ExtractionCall, Message, SampledTokens, Step, Trajectory
 from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.functions import find_gate
 from rmsweb_jax.rl.gates import COMPETENT_REWARD, gate_group
@@ -97,23 +97,13 @@ class EpisodeSource(Protocol):
         ...
 
 
-class Call(NamedTuple):
-    """One call of the policy in an episode."""
-
-    name: str
-    messages: tuple[Message, ...]
-    prompt_tokens: int
-    sampled: SampledTokens | None
-
-
-def calls_of(trajectory: Trajectory) -> list[Call]:
-    """Returns an episode's calls: its decisions, and what it read from pages."""
-    calls = []
+def calls_of(trajectory: Trajectory) -> list[tuple[str, Step | ExtractionCall]]:
+    """Returns an episode's calls of the policy by name: its decisions, and what it read from pages."""
+    calls: list[tuple[str, Step | ExtractionCall]] = []
     for step in trajectory.steps:
         name = f"{trajectory.trajectory_id}/{step.number}"
-        calls.append(Call(name, step.messages, step.usage.prompt_tokens, step.sampled))
-        for number, one in enumerate(step.extractions, 1):
-            calls.append(Call(f"{name}/{number}", one.messages, one.usage.prompt_tokens, one.sampled))
+        calls.append((name, step))
+        calls += [(f"{name}/{number}", one) for number, one in enumerate(step.extractions, 1)]
     return calls
 
 
@@ -325,23 +315,25 @@ class EpisodeRollouts(Rollouts):
     ) -> tuple[list[Turn], int]:
         """Returns a turn for each different prompt of the episodes, and the number of calls left out."""
         # Episodes of a task begin at the same page: what they share is computed once.
-        together: defaultdict[tuple[Message, ...], list[tuple[int, Call]]] = defaultdict(list)
+        together: defaultdict[tuple[Message, ...], list[tuple[int, str, Step | ExtractionCall]]]
+        together = defaultdict(list)
         counts = []
         for episode, run in enumerate(runs):
             calls = calls_of(run)
             counts.append(len(calls) if self._config.credit == "episode" else 1)
-            for call in calls:
-                together[call.messages].append((episode, call))
+            for name, call in calls:
+                together[call.messages].append((episode, name, call))
         turns, too_long = [], 0
         for members in together.values():
-            prompt = self._prompt(members[0][1], runs[0].task.task_id, encoder)
+            _, name, first = members[0]
+            prompt = self._prompt(name, first.messages, runs[0].task.task_id, encoder)
             # The server refuses what is too long for it, and counts nothing.
-            unread = members[0][1].sampled is None and not members[0][1].prompt_tokens
+            unread = first.sampled is None and not first.usage.prompt_tokens
             if unread or prompt.size.prompt_length > self._config.max_prompt_tokens:
                 too_long += len(members)
                 continue
-            tokens = [self._checked(call, prompt, policy) for _, call in members]
-            which = [episode for episode, _ in members]
+            tokens = [self._checked(name, call, prompt, policy) for _, name, call in members]
+            which = [episode for episode, _, _ in members]
             responses = tuple(np.asarray(one.tokens, np.int32) for one in tokens)
             end = encoder.processor.end_id
             turns.append(
@@ -358,9 +350,9 @@ class EpisodeRollouts(Rollouts):
             )
         return turns, too_long
 
-    def _prompt(self, call: Call, task_id: str, encoder: Encoder) -> Prompt:
-        size = encoder.prompt_size(call.name, task_id, call.messages)
-        return Prompt(size, lambda: encoder.prompt(call.name, call.messages), "", call.messages)
+    def _prompt(self, name: str, messages: tuple[Message, ...], task_id: str, encoder: Encoder) -> Prompt:
+        size = encoder.prompt_size(name, task_id, messages)
+        return Prompt(size, lambda: encoder.prompt(name, messages), "", messages)
 
     def _bonuses(
         self, prompt: Prompt, responses: Sequence[Int32[np.ndarray, " _"]]
@@ -377,7 +369,7 @@ class EpisodeRollouts(Rollouts):
                 bonuses[place] = self._config.step_bonus
         return bonuses
 
-    def _checked(self, call: Call, prompt: Prompt, policy: str) -> SampledTokens:
+    def _checked(self, name: str, call: Step | ExtractionCall, prompt: Prompt, policy: str) -> SampledTokens:
         """Returns the tokens of a call.
 
         Raises:
@@ -386,22 +378,23 @@ class EpisodeRollouts(Rollouts):
         sampled, config = call.sampled, self._config
         if sampled is None:
             raise UserError(
-                f"{call.name}: the reply came without its tokens; serve the policy with our own server, or "
+                f"{name}: the reply came without its tokens; serve the policy with our own server, or "
                 "with vLLM 0.10.2 or newer"
             )
         if sampled.policy != policy:
             raise UserError(
-                f"{call.name}: {sampled.policy or 'an unnamed policy'} has replied, not {policy}: the server "
+                f"{name}: {sampled.policy or 'an unnamed policy'} has replied, not {policy}: the server "
                 "must name the adapters that a request asks for"
             )
-        if call.prompt_tokens != prompt.size.prompt_length:
+        if call.usage.prompt_tokens != prompt.size.prompt_length:
             raise UserError(
-                f"{call.name}: {call.prompt_tokens} prompt tokens at the server, {prompt.size.prompt_length} "
-                "here; give it the same tokenizer, chat template and image sizes as config.model has"
+                f"{name}: {call.usage.prompt_tokens} prompt tokens at the server, "
+                f"{prompt.size.prompt_length} here; give it the same tokenizer, chat template and image "
+                "sizes as config.model has"
             )
         if len(sampled.tokens) > config.max_response_tokens:
             raise UserError(
-                f"{call.name}: a reply of {len(sampled.tokens)} tokens, over config.max_response_tokens "
+                f"{name}: a reply of {len(sampled.tokens)} tokens, over config.max_response_tokens "
                 f"({config.max_response_tokens})"
             )
         return sampled

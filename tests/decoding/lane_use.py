@@ -125,8 +125,8 @@ def run(engine: FixedLengths, iterations: Sequence[Sequence[Sequence[int]]], sta
         while first < len(left) - 1 and left[first] == 0:
             first += 1
     ideal = ideal_steps(iterations, engine.sizes.lanes, staleness)
-    places = engine.use.tokens / engine.sizes.lanes
-    return Use(places / engine.use.steps, engine.use.steps, ideal, places / ideal)
+    places = engine.tokens / engine.sizes.lanes
+    return Use(places / engine.steps, engine.steps, ideal, places / ideal)
 
 
 def ideal_steps(iterations: Sequence[Sequence[Sequence[int]]], lanes: int, staleness: int) -> int:

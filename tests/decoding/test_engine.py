@@ -293,8 +293,8 @@ def test_lanes_are_refilled_as_sequences_end(model):
     asked = [requests(engine, [PROMPTS[1]], Sampling(4, length))[0] for length in lengths]
     generate(engine, asked)
     # Ideal: the tokens over four lanes.
-    assert engine.use.tokens == 4 * sum(lengths)
-    assert engine.use.steps <= 1.2 * sum(lengths)
+    assert engine.tokens == 4 * sum(lengths)
+    assert engine.steps <= 1.2 * sum(lengths)
 
 
 @pytest.mark.parametrize("serving", [False, True])
@@ -413,7 +413,7 @@ def test_short_prompts_go_between_the_chunks_of_long_ones(model):
         engine.submit(request)
     ended = []
     while engine.busy:
-        calls = engine.use.chunks
+        calls = engine.chunks
         ended += [(report.request, calls) for report in step(engine) if report.finish]
     order = [request for request, _ in ended]
     assert order == [*short, long, other]
