@@ -255,12 +255,6 @@ class Engine:
     # --- requests
 
     @property
-    def busy(self) -> bool:
-        """True while a request waits or is decoded; for the thread that draws."""
-        self._make_calls()
-        return bool(self._all())
-
-    @property
     def wants(self) -> bool:
         """True while another request would soon get lanes on some host; for the thread that draws."""
         self._make_calls()

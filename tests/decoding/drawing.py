@@ -53,6 +53,12 @@ def step(engine: Engine) -> list[Drawn]:
     return drawn
 
 
+def busy(engine: Engine) -> bool:
+    """True while a request waits or is decoded."""
+    engine._make_calls()
+    return bool(engine._all())
+
+
 def requests(
     engine: Engine,
     prompts: Sequence[Encodable | Sequence[int]],

@@ -20,7 +20,7 @@ from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes, spare_prompts
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.mesh import make_mesh
-from tests.decoding.drawing import step, text_example
+from tests.decoding.drawing import busy, step, text_example
 from tests.qwen3_vl.random_models import random_model
 from tests.tiny import TINY
 
@@ -114,7 +114,7 @@ def run(engine: FixedLengths, iterations: Sequence[Sequence[Sequence[int]]], sta
     engine.lengths, order = {}, iter_requests(engine, iterations)
     left = [sum(map(len, iteration)) for iteration in iterations]
     begun, iteration_of, first = next(order, None), {}, 0
-    while begun or engine.busy:
+    while begun or busy(engine):
         while begun and engine.wants and begun[1] <= first + staleness:
             engine.submit(begun[0])
             iteration_of[begun[0]] = begun[1]

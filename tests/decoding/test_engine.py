@@ -27,6 +27,7 @@ from rmsweb_jax.training.config import LoRAConfig
 from tests.compilations import compilations
 from tests.decoding.drawing import (
     SIZES,
+    busy,
     draw,
     generate,
     requests,
@@ -139,7 +140,7 @@ def test_a_response_depends_on_its_own_request_alone(order, lanes, samples, slot
     for number in order:
         engine.submit(asked[number])
     found, calls = collections.defaultdict(list), 0
-    while engine.busy:
+    while busy(engine):
         for number, call in cancelled.items():
             if call == calls:
                 engine.cancel(asked[number], None if number % 2 else 3)
@@ -315,7 +316,7 @@ def test_a_request_is_cancelled_in_every_state(model, serving, whole, calls):
     ended = []
     for _ in range(40):
         ended += [report.request for report in step(engine) if report.finish]
-    assert ended == [left] * 2 * (left is not None) and not engine.busy
+    assert ended == [left] * 2 * (left is not None) and not busy(engine)
     # Its slot and lanes are free.
     assert len(generate(engine, requests(engine, [PROMPTS[2]] * 3, SAMPLING))) == 3
 
@@ -350,7 +351,7 @@ def test_a_stream_goes_on_where_another_was_left(model):
     assert rest and third not in {one.request for one in rest}
     found = dict(join([*drawn, *rest]))
     assert tokens_of([found[first], found[second]]) == expected
-    assert not engine.busy and list(engine.stream()) == []
+    assert not busy(engine) and list(engine.stream()) == []
 
 
 @pytest.mark.parametrize(
@@ -412,7 +413,7 @@ def test_short_prompts_go_between_the_chunks_of_long_ones(model):
     for request in short:
         engine.submit(request)
     ended = []
-    while engine.busy:
+    while busy(engine):
         calls = engine.chunks
         ended += [(report.request, calls) for report in step(engine) if report.finish]
     order = [request for request, _ in ended]
