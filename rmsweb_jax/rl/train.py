@@ -157,6 +157,9 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
         rollouts = make_rollouts(config, sampler, data, loop.extra, episodes)
         loop.callback(rollouts.close)
 
+        def rest() -> dict[str, Any]:
+            return {"position": rollouts.position, "kept": groups_to_json(rollouts.kept())}
+
         # 5. The loop: sample and score until enough groups pass both gates, then update. Metrics are those of
         # the policy that sampled.
         for iteration in range(loop.first, config.iterations):
@@ -198,8 +201,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
                     f"{config.learning_rate:g}, made weights whose log-probabilities are not numbers; this "
                     "iteration is not saved: lower config.learning_rate and train in another --workdir"
                 )
-            kept = groups_to_json(rollouts.kept())
-            loop.save(done, state, metrics, {"position": rollouts.position, "kept": kept})
+            loop.save(done, state, metrics, rest)
             if config.rollout_engine == "endpoint":
                 check_gap(metrics, config.endpoint.max_gap)
         loop.finish()

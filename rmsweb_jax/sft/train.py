@@ -124,6 +124,9 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
         state, metrics = loop.state, loop.extra["metrics"]
         profiler = loop.enter_context(ProfilerWindow(folder, PROFILED_FROM, config.profile_steps))
 
+        def rest() -> dict[str, Any]:
+            return {"metrics": plain_values(metrics)}
+
         # 5. The loop.
         key = jax.random.key(config.seed)
         batches = loop.enter_context(contextlib.closing(data.steps(loop.first, total, config.workers)))
@@ -155,7 +158,7 @@ def train(config: SftConfig, workdir: AnyPath) -> dict[str, Any]:
                 loop.writer.write_replies(done, replies)
             loop.log(done, metrics, f"loss {metrics['loss/train']:.3f}")
             # Also after each evaluation, since the best checkpoint is chosen by its metrics.
-            loop.save(done, state, metrics, {"metrics": plain_values(metrics)}, due=evaluated)
+            loop.save(done, state, metrics, rest, due=evaluated)
         loop.finish()
         chosen = (checkpoints.best_step() if config.export == "best" else None) or total
         if chosen != total:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -82,10 +82,13 @@ class Loop(contextlib.ExitStack):
         done: int,
         state: TrainState,
         metrics: Mapping[str, Any],
-        extra: Mapping[str, Any],
+        extra: Callable[[], Mapping[str, Any]],
         due: bool = False,
     ) -> None:
         """Saves a checkpoint if it is due; stops after a signal, or if the policy has diverged.
+
+        Args:
+          extra: makes the JSON that a checkpoint holds.
 
         Raises:
           UserError: too many steps in a row were not finite; the state is saved.
@@ -96,7 +99,7 @@ class Loop(contextlib.ExitStack):
         stopped = any_process(self._stop.requested)
         if due or done % self._every == 0 or done == self._total or stopped or broken:
             self.writer.publish()
-            self.checkpoints.save(done, state, {"seconds": self.seconds, **extra}, metrics)
+            self.checkpoints.save(done, state, {"seconds": self.seconds, **extra()}, metrics)
         if broken:
             self.checkpoints.wait()
             raise UserError(
