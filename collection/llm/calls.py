@@ -43,6 +43,8 @@ _PROBE_MARGIN_S = 60.0
 # A call that has failed so often, while others were answered between its failures, is itself at fault.
 _MAX_OUTAGES = 3
 _MOST_FILES = 1 << 16
+# Connections that wait to be accepted; the system lowers it to its own limit.
+_MOST_WAITING = 4096
 _SILENT_S = 60  # After which the system asks a worker's machine if it is still there.
 _SUMS = (
     *("calls", "open", "without_answer", "attempts", "prompt_tokens", "cached_tokens", "response_tokens"),
@@ -478,6 +480,8 @@ def serve(calls: Calls, host: str = "127.0.0.1", **others: object) -> Iterator[C
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, _MOST_FILES)), hard))
     server: Any = manager((host, 0), key).get_server()
+    # A client that finds the queue full may wait for ever for an answer. Before 3.13 Python has room for 16.
+    server.listener._listener._socket.listen(_MOST_WAITING)
     for name in ("calls", *others):
         # Held: the last worker that ends would take an object from one that just begins.
         server.create(None, name)

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from multiprocessing import AuthenticationError, managers
+from multiprocessing.connection import SocketListener
 
 import pytest
 from hypothesis import given
@@ -332,6 +333,20 @@ def test_links_to_workers_notice_a_machine_that_is_gone(monkeypatch):
     with serve(Calls()) as address:
         connect(address).spent()
     assert kept and all(kept)
+
+
+def test_many_threads_may_connect_while_none_is_accepted(monkeypatch):
+    free, accept = threading.Event(), SocketListener.accept
+    monkeypatch.setattr(SocketListener, "accept", lambda listener: free.wait() and accept(listener))
+    links = []
+    with serve(Calls()) as address:
+        try:
+            for _ in range(100):
+                links.append(socket.create_connection((address.host, address.port), timeout=10.0))
+        finally:
+            free.set()
+            for link in links:
+                link.close()
 
 
 def test_many_threads_have_a_connection_each():
