@@ -44,12 +44,10 @@ from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.rl.batching import trees_of
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.rl.rollout import Turn
-from rmsweb_jax.rl.step import rl_steps, update_policy
+from rmsweb_jax.rl.rollout import MiniBatch, Turn
+from rmsweb_jax.rl.step import rl_steps, trees_of, update_policy
 from rmsweb_jax.sft.data import VALUES
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.storage import AnyPath, folder_on_disk

@@ -49,9 +49,8 @@ from rmsweb_jax.qwen3_vl.processor import MAX_PIXELS, Processor, image_patches
 from rmsweb_jax.qwen3_vl.sharding import axis_sizes
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.prompts import Prompt
-from rmsweb_jax.rl.rollout import make_group
+from rmsweb_jax.rl.rollout import MiniBatch, make_group
 from rmsweb_jax.rl.step import rl_steps, update_policy
 from rmsweb_jax.sft.data import VALUES
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model

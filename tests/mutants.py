@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant(
         "anchor_counts_all",
         "the salvage anchor counts tokens that are no action",
-        "rmsweb_jax/rl/batching.py",
+        "rmsweb_jax/rl/step.py",
         "anchor = token_weights(example.action_mask, num_anchored)",
         "anchor = token_weights(np.ones_like(example.action_mask), num_anchored)",
         "tests/rl",
@@ -115,7 +115,7 @@ MUTANTS = (
     Mutant(
         "kl_denominator",
         "the KL term has the denominator of the accepted groups",
-        "rmsweb_jax/rl/batching.py",
+        "rmsweb_jax/rl/step.py",
         "total_weight / turn.weight(sample)",
         "accepted_weight / turn.weight(sample)",
         "tests/rl",
@@ -123,7 +123,7 @@ MUTANTS = (
     Mutant(
         "salvage_not_rounded",
         "salvaged groups do not fill mini-batches",
-        "rmsweb_jax/rl/dynamic_sampling.py",
+        "rmsweb_jax/rl/rollout.py",
         "salvaged = min(len(rejected), config.max_salvage_groups) // mini * mini",
         "salvaged = min(len(rejected), config.max_salvage_groups)",
         "tests/rl",

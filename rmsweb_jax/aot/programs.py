@@ -44,8 +44,8 @@ from rmsweb_jax.qwen3_vl.flops import (
     training_flops,
 )
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.rl.batching import VALUES as RL_VALUES
 from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.rl.step import VALUES as RL_VALUES
 from rmsweb_jax.rl.step import rl_steps
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.data import VALUES as SFT_VALUES

@@ -14,10 +14,9 @@ from rmsweb_jax.actions.reward import EXACT, explain_response, score_response, t
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.rl.dynamic_sampling import SampledGroups
 from rmsweb_jax.rl.gates import COMPETENT_REWARD, FATES
 from rmsweb_jax.rl.prompts import RlData
-from rmsweb_jax.rl.rollout import Group, Rollouts, Turn
+from rmsweb_jax.rl.rollout import Group, Rollouts, SampledGroups, Turn
 from rmsweb_jax.training.metrics import SampledReply
 
 

@@ -27,9 +27,7 @@ from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.qwen3_vl.sharding import choose_mesh
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.rl.batching import empty_batch, rl_packer
 from rmsweb_jax.rl.config import OnlineConfig, RlConfig
-from rmsweb_jax.rl.dynamic_sampling import SampledGroups, dynamic_sampling, mini_batches
 from rmsweb_jax.rl.episodes import (
     EpisodeRollouts,
     EpisodeSource,
@@ -47,8 +45,16 @@ from rmsweb_jax.rl.metrics import (
 )
 from rmsweb_jax.rl.prompts import RlData, open_rl_data
 from rmsweb_jax.rl.remote.generator import Endpoint
-from rmsweb_jax.rl.rollout import Rollouts, Sampler, groups_from_json, groups_to_json
-from rmsweb_jax.rl.step import rl_steps, update_policy
+from rmsweb_jax.rl.rollout import (
+    Rollouts,
+    SampledGroups,
+    Sampler,
+    dynamic_sampling,
+    groups_from_json,
+    groups_to_json,
+    mini_batches,
+)
+from rmsweb_jax.rl.step import empty_batch, rl_packer, rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
 from rmsweb_jax.storage import AnyPath, folder_on_disk

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
-from rmsweb_jax.qwen3_vl.logprobs import MAX_LOGITS, TokenScores, score_tokens
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.model import MAX_LOGITS, Qwen3VL, TokenScores, score_tokens
 
 
 def predecessors(until: Array) -> jax.Array:

@@ -25,11 +25,9 @@ from rmsweb_jax.decoding.weights import Layout
 from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.config import Objective
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.rollout import Turn
-from rmsweb_jax.rl.step import rl_steps
+from rmsweb_jax.rl.rollout import MiniBatch, Turn
+from rmsweb_jax.rl.step import micro_batches, rl_steps, trees_of
 from rmsweb_jax.sft.data import VALUES
 from rmsweb_jax.sft.step import init_state, sft_steps, split_model
 from rmsweb_jax.training.config import LoRAConfig

@@ -12,9 +12,8 @@ from flax import nnx
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
 from rmsweb_jax.qwen3_vl.inputs import image_starts, mrope_positions, response_positions, vision_inputs
-from rmsweb_jax.qwen3_vl.logprobs import MAX_LOGITS
 from rmsweb_jax.qwen3_vl.lora import LoRAParam
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen3_vl.model import MAX_LOGITS, Qwen3VL
 from rmsweb_jax.qwen3_vl.text import REMAT_POLICIES
 from rmsweb_jax.training.config import LoRAConfig
 from tests.qwen3_vl.conftest import BASE, IMAGE_TOKEN

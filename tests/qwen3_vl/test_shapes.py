@@ -22,7 +22,7 @@ with install_import_hook(packages, "tests.typechecker.check"):
     from tests.decoding.drawing import SIZES, generate, requests
     from rmsweb_jax.qwen3_vl.inputs import image_rows, vision_inputs
     from rmsweb_jax.qwen3_vl.layers import rms_norm
-    from rmsweb_jax.qwen3_vl.logprobs import score_tokens
+    from rmsweb_jax.qwen3_vl.model import score_tokens
     from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
     from rmsweb_jax.qwen3_vl.model import Qwen3VL
     from tests.qwen3_vl.rows import text_inputs

@@ -1,7 +1,7 @@
 """The reference layout of an optimizer step: every response, and every salvage target, behind its own prompt.
 
 Rows and weights are made here from the definitions alone, with the model's own tables of positions and
-images; nothing of `rmsweb_jax.data.packing`, of `rmsweb_jax.rl.batching`, or that lays out trees takes part.
+images; nothing of `rmsweb_jax.data.packing`, of `rmsweb_jax.rl.step`, or that lays out trees takes part.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from rmsweb_jax.data.batching import Batch, Example, ScoredTokens
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, image_rows, mrope_positions, vision_inputs
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch
+from rmsweb_jax.rl.rollout import MiniBatch
 
 Key = tuple[int, int]
 _EPSILON = 1e-8

@@ -18,8 +18,8 @@ from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt
-from rmsweb_jax.rl.batching import rl_packer
 from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.rl.step import rl_packer
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.data import TRIALS

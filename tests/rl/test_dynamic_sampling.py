@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.dynamic_sampling import SampledGroups, dynamic_sampling, mini_batches
-from rmsweb_jax.rl.rollout import prompt_order
+from rmsweb_jax.rl.rollout import SampledGroups, dynamic_sampling, mini_batches, prompt_order
 
 # The paper's 64 groups in steps of 16, from at most 16 batches.
 PAPER = RlConfig(prompts="prompts", model="model")

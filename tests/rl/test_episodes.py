@@ -14,12 +14,12 @@ from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ActionResult, CallUsage, Incident, RlPrompt, SampledTokens
-from rmsweb_jax.rl.batching import trees_of
 from rmsweb_jax.rl.config import Objective, OnlineConfig
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch, SampledGroups, mini_batches
 from rmsweb_jax.rl.episodes import TOO_FEW, Begun, EpisodeRollouts, count_targets, episode_metrics, masked
 from rmsweb_jax.rl.metrics import readable_groups, rollout_metrics
 from rmsweb_jax.rl.prompts import open_rl_data
+from rmsweb_jax.rl.rollout import MiniBatch, SampledGroups, mini_batches
+from rmsweb_jax.rl.step import trees_of
 from rmsweb_jax.settings import from_config
 from tests.agent.plain_episode import CLICK, DONE, TASK, Lines, Page, reply, run
 

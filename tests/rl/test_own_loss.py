@@ -15,11 +15,10 @@ import pytest
 from docs.examples import my_own_loss
 from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.rl.batching import micro_batches, trees_of
 from rmsweb_jax.rl.config import Objective
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import VALUES, TokenBatch
-from rmsweb_jax.rl.step import rl_steps
+from rmsweb_jax.rl.rollout import MiniBatch
+from rmsweb_jax.rl.step import micro_batches, rl_steps, trees_of
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.step import adamw
 from tests.rl.conftest import CONFIG

@@ -15,12 +15,12 @@ import tests.typechecker
 
 modules = "batching gates losses metrics prompts rollout step".split()
 packages = [f"rmsweb_jax.rl.{name}" for name in modules]
-packages += ["rmsweb_jax.qwen3_vl.logprobs", "rmsweb_jax.data.batching"]
+packages += ["rmsweb_jax.qwen3_vl.model", "rmsweb_jax.data.batching"]
 with install_import_hook(packages, "tests.typechecker.check"):
     from rmsweb_jax.decoding.requests import Responses
-    from rmsweb_jax.rl.batching import micro_batches, rl_packer, trees_of
+    from rmsweb_jax.rl.step import micro_batches, rl_packer, trees_of
     from rmsweb_jax.rl.config import RlConfig
-    from rmsweb_jax.rl.dynamic_sampling import MiniBatch
+    from rmsweb_jax.rl.rollout import MiniBatch
     from rmsweb_jax.rl import gates
     from rmsweb_jax.rl.losses import Objective, TokenBatch, salvage_ds, token_weights
     from rmsweb_jax.rl.metrics import ScoredResponse, log_prob_metrics, readable_groups, rollout_metrics

@@ -13,11 +13,9 @@ from rmsweb_jax.data.packing import Packer, Part, Rows, RowShape
 from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.rl.batching import VALUES, trees_of
 from rmsweb_jax.rl.config import Objective
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch
-from rmsweb_jax.rl.rollout import Turn
-from rmsweb_jax.rl.step import rl_steps
+from rmsweb_jax.rl.rollout import MiniBatch, Turn
+from rmsweb_jax.rl.step import VALUES, rl_steps, trees_of
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh

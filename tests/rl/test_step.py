@@ -12,11 +12,10 @@ from flax import nnx
 from rmsweb_jax.data.batching import Batch, Tree, lay_out, on_mesh
 from rmsweb_jax.data.packing import Packer, Part, RowShape
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
-from rmsweb_jax.rl.batching import VALUES, micro_batches, trees_of
 from rmsweb_jax.rl.config import Objective
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.losses import TokenBatch, low_var_kl, salvage_ds
-from rmsweb_jax.rl.step import rl_steps, scored_log_probs
+from rmsweb_jax.rl.rollout import MiniBatch
+from rmsweb_jax.rl.step import VALUES, micro_batches, rl_steps, scored_log_probs, trees_of
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.step import Steps, adamw

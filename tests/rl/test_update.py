@@ -10,8 +10,8 @@ from jax.sharding import Mesh
 
 from rmsweb_jax.data.packing import Packer, RowShape, useful_work
 from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
-from rmsweb_jax.rl.batching import micro_batches, trees_of
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch
+from rmsweb_jax.rl.rollout import MiniBatch
+from rmsweb_jax.rl.step import micro_batches, trees_of
 from rmsweb_jax.training.mesh import AXES
 from rmsweb_jax.training.performance import PEAKS, Peak
 from tests.qwen3_vl.sharded_steps import make_turn

@@ -23,7 +23,7 @@ from rmsweb_jax.qwen3_vl.lora import add_lora
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.config import Objective
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch
+from rmsweb_jax.rl.rollout import MiniBatch
 from rmsweb_jax.rl.step import Updated, rl_steps, update_policy
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.config import LoRAConfig

@@ -18,12 +18,10 @@ from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt
-from rmsweb_jax.rl.batching import rl_packer
 from rmsweb_jax.rl.config import RlConfig
-from rmsweb_jax.rl.dynamic_sampling import MiniBatch
 from rmsweb_jax.rl.gates import salvage_ds
-from rmsweb_jax.rl.rollout import Rollouts
-from rmsweb_jax.rl.step import rl_steps, update_policy
+from rmsweb_jax.rl.rollout import MiniBatch, Rollouts
+from rmsweb_jax.rl.step import rl_packer, rl_steps, update_policy
 from rmsweb_jax.rl.train import make_sampler, open_prompts
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.step import init_state, split_model
