@@ -434,12 +434,14 @@ def _leaks(stage: Stage, folders: Sequence[Path], training: Sequence[Path]) -> l
 
 
 def _own_seconds(played: Sequence[Trajectory]) -> dict[str, float]:
-    """Seconds of each episode; a call to the model counts no more than the median call."""
+    """Seconds of each episode; a call to the model counts no more than the median call.
+
+    The judge is asked after the episode, when its worker plays the next one: it is no part of these seconds.
+    """
     calls = {
         one.trajectory_id: [
             *(step.usage.seconds for step in one.steps),
             *(call.usage.seconds for step in one.steps for call in step.extractions),
-            one.judge_usage.seconds,
         ]
         for one in played
     }
