@@ -21,7 +21,7 @@ from rmsweb_jax.storage import AnyPath, StorePath, parse_path
 S = TypeVar("S", bound=Settings)
 # A workdir with only these files has no results yet: settings, logs, counts, and what an evaluation asks.
 _NO_RESULTS = (
-    *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.jsonl"),
+    *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.jsonl", "sizes-*.json"),
     *("benchmark.json", "notes.jsonl", "begun.json"),
 )
 # Folders that this process has opened.
@@ -140,7 +140,8 @@ def _holds_results(folder: Path) -> bool:
     """Returns whether a workdir holds a file that counts as a result; empty and hidden ones do not."""
     files = (path for path in folder.rglob("*") if path.is_file() and folder / FROZEN not in path.parents)
     return any(
-        path.name not in _NO_RESULTS and path.name[0] != "." and path.stat().st_size > 0 for path in files
+        not any(map(path.match, _NO_RESULTS)) and path.name[0] != "." and path.stat().st_size > 0
+        for path in files
     )
 
 

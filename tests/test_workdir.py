@@ -3,6 +3,7 @@ import json
 import pytest
 from ml_collections import ConfigDict
 
+from rmsweb_jax.data.encoding import SampleSize, stored_sizes
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import Settings, safe
 from rmsweb_jax.workdir import check_config, lock_workdir, open_workdir, run_stage
@@ -83,6 +84,18 @@ def test_settings_may_be_corrected_until_there_is_a_result(tmp_path):
     # The third has left a record, and its settings with it.
     with pytest.raises(UserError, match="begun with other settings"):
         run_stage(stage, StageSettings(seed=3), tmp_path)
+
+
+def test_settings_may_be_corrected_after_samples_were_counted(tmp_path):
+    def stage(settings, workdir):
+        stored_sizes(workdir / "sizes-0123456789abcdef.json", 1, lambda number: SampleSize("a", 2, 1, ()))
+        if settings.seed != 3:
+            raise UserError(f"seed {settings.seed} is not 3")
+        return {}
+
+    with pytest.raises(UserError, match="seed 7 is not 3"):
+        run_stage(stage, StageSettings(seed=7), tmp_path)
+    assert run_stage(stage, StageSettings(seed=3), tmp_path) == {}
 
 
 def test_the_library_takes_over_a_scripts_open_run(tmp_path):
