@@ -184,8 +184,9 @@ class Engine:
         self._limits = _empty_limits(sizes, self.config.text.vocab_size)
         self._on_device: LaneTable | None = None
         self._reports: collections.deque[Drawn] = collections.deque()
-        # Of any thread; the one that draws makes them between two steps.
-        self._calls: collections.deque[Callable[[], None]] = collections.deque()
+        # Of any thread; the one that draws makes them between two steps. They do not hold the engine, which
+        # would keep its memory after its last owner has dropped it.
+        self._calls: collections.deque[Callable[[Engine], None]] = collections.deque()
         self._called, self._stopped = threading.Condition(), False
 
     @classmethod
@@ -244,11 +245,11 @@ class Engine:
         if not 1 <= slot < len(self.versions):
             raise UserError(f"adapters for slot {slot}: the engine has {len(self.versions) - 1}")
 
-        def put() -> None:
-            self._adapters = programs.set_adapters(
-                self._adapters, new, np.int32(slot - 1), layout=self.layout
+        def put(engine: Engine) -> None:
+            engine._adapters = programs.set_adapters(
+                engine._adapters, new, np.int32(slot - 1), layout=engine.layout
             )
-            self.versions[slot] = version
+            engine.versions[slot] = version
 
         self._call(put)
 
@@ -293,20 +294,20 @@ class Engine:
           UserError: see `check`.
         """
         self.check(request.prompt.prompt_length, request.sampling)
-        self._call(functools.partial(self._add, request))
+        self._call(lambda engine: engine._add(request))
 
     def cancel(self, request: Request, sample: int | None = None) -> None:
         """Ends one sample, or the whole request, without another report of it."""
-        self._call(functools.partial(self._cancel, request, sample))
+        self._call(lambda engine: engine._cancel(request, sample))
 
-    def _call(self, work: Callable[[], None]) -> None:
+    def _call(self, work: Callable[[Engine], None]) -> None:
         with self._called:
             self._calls.append(work)
             self._called.notify()
 
     def _make_calls(self) -> None:
         while self._calls:
-            self._calls.popleft()()
+            self._calls.popleft()(self)
 
     def _add(self, request: Request) -> None:
         self._arrived += 1

@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -464,6 +466,21 @@ def test_a_log_probability_that_is_not_a_number_is_an_error():
         (report.request, report.finish, report.error[:18]) for report in engine.stream(asked)
     )
     assert finished == {(request, "error", "a log-probability "): 4 for request in asked}
+
+
+def test_an_engine_that_has_drawn_nothing_is_freed_with_its_last_owner(model):
+    """Its weights and caches would otherwise stay on the devices until the garbage collector runs."""
+    engine = Engine.for_policy(model, SIZES, eos=-1)
+    asked = requests(engine, [[1, 2]], SAMPLING)[0]
+    engine.submit(asked)
+    engine.cancel(asked)
+    gone = weakref.ref(engine)
+    gc.disable()
+    try:
+        del engine
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_damaged_adapters_are_refused(model):
