@@ -112,7 +112,7 @@ class _Build:
 
     def __init__(self, folder: Path, kind: str, provenance: dict[str, Any]):
         make_folder(folder)
-        # As it comes back from JSON, which changes some types, so that it can be compared.
+        # JSON changes some types: a manifest that is read is compared with this one.
         self._manifest = Manifest(kind=kind, provenance=orjson.loads(orjson.dumps(provenance)))
         self._folder = folder
         found = (_read(folder / name) for name in (UNFINISHED, MANIFEST))

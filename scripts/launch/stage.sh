@@ -48,7 +48,7 @@ case $stage in
     ;;
   corpus)
     set -- build_sft "--config=configs/build_sft.py:$kind" "--config.trajectories=$(folders collect)" \
-      "--config.sizes_for=$model" "--workdir=$STORE/sft_corpus" "$@"
+      "--workdir=$STORE/sft_corpus" "$@"
     ;;
   sft)
     set -- train_sft "--config=configs/sft.py:$size" "--config.model=$model" "--config.corpus=$STORE/sft_corpus" \
@@ -68,7 +68,7 @@ case $stage in
     ;;
   mine)
     set -- mine "--config=configs/mine.py:$kind" "--config.pools=$(folders collect),$(folders collect_policy)" \
-      "--config.sizes_for=$model" "--workdir=$STORE/mine" "$@"
+      "--workdir=$STORE/mine" "$@"
     ;;
   rl)
     set -- train_rl "--config=configs/rl.py:$size" "--config.model=$STORE/sft/export" \

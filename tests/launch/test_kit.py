@@ -45,7 +45,6 @@ def parse(lines):
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
 def test_stages_are_scripts_with_settings_that_exist(machine):
     lines = []
     for stage in STAGES:
@@ -157,7 +156,6 @@ def test_the_slurm_job_is_queued_again_after_exit_code_75(machine, code, restart
     assert "JAX_LOCAL_DEVICE_IDS=0,1,2,3,4,5,6,7" in machine.environment().splitlines()
 
 
-@pytest.mark.slow
 def test_the_ray_clusters_command_has_settings_that_exist(machine):
     comments = re.findall(r"^#(.*)$", (KIT / "ray.yaml").read_text(), re.MULTILINE)
     text = "\n".join(comments).replace("\\\n", " ")
