@@ -72,7 +72,7 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     workers: int = 16
     judgements: int = internal(16)
     retries: int = internal(2)
-    crashes: int = internal(2)
+    crashes: int = Field(default=2, ge=0)
     drain_seconds: float = 30.0
     retry_set_aside: bool = False
 
