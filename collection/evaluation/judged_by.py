@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from collection.judges.base import WITHOUT_A_CALL
-from collection.judges.fates import WITHOUT_RESULT, fate
+from collection.judges.base import WITHOUT_A_CALL, WITHOUT_RESULT, fate
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 
 UNKNOWN = "a judge that was not recorded"

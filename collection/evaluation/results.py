@@ -15,7 +15,7 @@ from collection.evaluation import statistics
 from collection.evaluation.judged_by import Judges, count_verdicts, gave_verdict, judges_differ
 from collection.evaluation.statistics import Interval
 from collection.evaluation.task_results import NEVER_DONE, TaskResult, join_runs, run_result
-from collection.judges.fates import FATES, WITHOUT_RESULT
+from collection.judges.base import FATES, WITHOUT_RESULT
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 from rmsweb_jax.storage import AnyPath

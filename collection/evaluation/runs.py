@@ -32,8 +32,8 @@ from collection.fleet.config import EpisodeSettings, resolved
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job
 from collection.fleet.run import run_tasks
+from collection.judges.base import KEPT_OUT, fate
 from collection.judges.build import JudgeConfig, judge_config, judge_model
-from collection.judges.fates import KEPT_OUT, fate
 from collection.llm.build import make_model
 from collection.llm.calls import CALLS, Calls
 from rmsweb_jax.errors import UserError

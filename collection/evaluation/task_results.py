@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from collection.judges.base import unjudged
-from collection.judges.fates import Fate, cause, fate_of
+from collection.judges.base import Fate, cause, fate_of, unjudged
 from rmsweb_jax.records.schema import Trajectory
 
 # Outcomes of a run that a limit ended.

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from collection.fleet.rounds import Job, Reflected, Round, SetAside
-from collection.judges.fates import KEPT_OUT
+from collection.judges.base import KEPT_OUT
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.episodes import EPISODES, REFLECTION, SET_ASIDE
 from rmsweb_jax.records.journal import Journal, iter_journal, read_record

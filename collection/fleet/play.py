@@ -16,8 +16,8 @@ from pathlib import Path
 from collection.fleet.config import EpisodeSettings, resolved
 from collection.fleet.rounds import Job
 from collection.fleet.run import Fleet
+from collection.judges.base import KEPT_OUT, fate
 from collection.judges.build import judge_config
-from collection.judges.fates import KEPT_OUT, fate
 from rmsweb_jax.errors import user_errors
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Record, Task

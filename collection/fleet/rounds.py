@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from collection.fleet.scheduler import REFUSED
-from collection.judges.fates import Fate, awaits_verdict, fate
+from collection.judges.base import Fate, awaits_verdict, fate
 from collection.llm.actor import ActorModel, ReflectionRequest
 from collection.llm.scripted.guidance import warnings_in
 from rmsweb_jax.actions import ReplyError, repair_reply

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from collection.judges.base import Verdict, with_verdict
-from collection.judges.fates import awaits_verdict, cause, fate
+from collection.judges.base import Verdict, awaits_verdict, cause, fate, with_verdict
 from rmsweb_jax.records.schema import CallUsage
 from tests.agent.plain_episode import CLICK, DONE, Lines, Page, reply, run
 

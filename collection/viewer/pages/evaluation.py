@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collection.evaluation.results import compare, load_results, score
-from collection.judges.fates import WITHOUT_RESULT
+from collection.judges.base import WITHOUT_RESULT
 from collection.viewer.pages.base import MOST, NotFoundError, Page, Sources
 from rmsweb_jax.errors import UserError
 
