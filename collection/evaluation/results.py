@@ -1,128 +1,213 @@
-"""Outcomes of one policy on every task and run, and the figures computed from them."""
+"""Outcomes of one policy on every run of every task, and the figures computed from them."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from collection.evaluation import statistics
 from collection.evaluation.judged_by import Judges, count_verdicts, gave_verdict, judges_differ
 from collection.evaluation.statistics import Interval
-from collection.evaluation.task_results import NEVER_DONE, TaskResult, join_runs, run_result
-from collection.judges.base import FATES, WITHOUT_RESULT
+from collection.judges.base import FATES, WITHOUT_RESULT, cause, fate_of, unjudged
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 from rmsweb_jax.storage import AnyPath
 
-RESULTS = "results.json"
-# Key in a report -> field of a task that groups the tasks.
+if TYPE_CHECKING:
+    import pandas
+
+RESULTS = "results.jsonl"
+# Key in a report -> field of a run that groups the tasks.
 GROUPINGS = {"by_site": "site", "by_kind": "kind", "by_level": "level"}
 # Minimum size of a group of tasks to compare two policies on: fewer tasks show hardly any difference.
 MIN_GROUP_TASKS = 10
+# Outcomes of a run that a limit ended.
+NEVER_DONE = ("max_steps", "failures", "timeout")
 # Runs without a result are uneven between two policies if the test's p-value is below this.
 UNEVEN_P = 0.05
 # Causes of runs without a result that a report lists, by fate.
 _CAUSES, _MAX_CAUSE_CHARS = 5, 200
 
 
-class Results(BaseModel):
-    """All tasks of one evaluation; every task has the same number of runs.
+class TaskRun(BaseModel):
+    """One run of one task: a row of `Results.table`.
 
     Attributes:
-      benchmark: the benchmark's name; empty in results from before it was recorded.
-      judges: what judged the runs, each version once; empty in results from before it was recorded.
-      verdicts: number of verdicts of each of `judges`; empty in results from before they were counted.
+      kind: the task's category.
+      level: difficulty of the task in the benchmark.
+      attempt: 1, 2, ...
+      judged: False if the agent declared success and there is no verdict.
+      outcome: how the run ended (`rmsweb_jax.records.schema.Outcome`).
+      cause: one line on why the run has no result; empty where it has one.
+      steps: decisions taken.
+      prompt_tokens, response_tokens: of all calls in which the agent acted or read a page.
+      cost: of the same calls, in US dollars; 0 where their price is unknown.
+      judge_cost: of judging the run, in US dollars.
+      judge: id of the judge's fingerprint; empty if it was not recorded.
+      trajectory_id: id of the run in the trajectory data set next to the results.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    label: str
-    model: str
-    runs: int
-    tasks: tuple[TaskResult, ...]
-    benchmark: str = ""
-    judges: tuple[JudgeFingerprint, ...] = ()
-    verdicts: tuple[int, ...] = ()
+    task_id: str
+    site: str
+    kind: str = ""
+    level: str = ""
+    attempt: int
+    success: bool
+    judged: bool = True
+    outcome: str
+    cause: str = ""
+    steps: int
+    prompt_tokens: int = 0
+    response_tokens: int = 0
+    cost: float = 0.0
+    judge_cost: float = 0.0
+    judge: str = ""
+    trajectory_id: str = ""
 
     @model_validator(mode="after")
-    def _every_task_once_with_all_runs(self) -> Results:
-        if any(len(task.successes) != self.runs for task in self.tasks):
-            raise ValueError(f"a task does not have {self.runs} runs")
-        if len({task.task_id for task in self.tasks}) < len(self.tasks):
-            raise ValueError("a task is repeated")
-        if self.verdicts and len(self.verdicts) != len(self.judges):
-            raise ValueError("a judge has no number of verdicts")
+    def _success_has_a_verdict(self) -> TaskRun:
+        if self.success and not self.judged:
+            raise ValueError(f"{self.task_id}: a success without a verdict")
         return self
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Results:
+    """One evaluation: a row for each run, by task and attempt; every task has attempts 1 to `runs`.
+
+    Attributes:
+      judges: versions of the judges, and the number of verdicts that each gave.
+      table: the fields of `TaskRun`, and `fate` (`collection.judges.fates.Fate`).
+    """
+
+    label: str
+    model: str
+    benchmark: str
+    runs: int
+    judges: Judges
+    table: pandas.DataFrame
+
+    @classmethod
+    def of(
+        cls, label: str, model: str, benchmark: str, runs: int, judges: Judges, rows: Iterable[TaskRun]
+    ) -> Results:
+        """Sorts the rows by attempt; tasks are in the order in which they first appear.
+
+        Raises:
+          ValueError: a task lacks a run, or has one twice: rates over such a set would be biased.
+        """
+        # Imported here: it takes half a second to load, and most commands have no results.
+        import pandas
+
+        table = pandas.DataFrame([row.model_dump() for row in rows], columns=list(TaskRun.model_fields))
+        attempts = table.groupby("task_id", sort=False)["attempt"].agg(sorted)
+        for task_id, found in attempts.items():
+            if found != list(range(1, runs + 1)):
+                twice = next((n for n, count in Counter(found).items() if count > 1), None)
+                raise ValueError(
+                    f"{task_id}: has run {twice} twice" if twice else f"has runs {found}, not 1..{runs}"
+                )
+        order = np.lexsort((table["attempt"], pandas.factorize(table["task_id"])[0]))
+        table = table.iloc[order].reset_index(drop=True)
+        fates = map(fate_of, table["outcome"], table["success"], table["judged"])
+        return cls(label, model, benchmark, runs, judges, table.assign(fate=list(fates)))
+
+    @property
+    def tasks(self) -> list[str]:
+        """Ids of the tasks."""
+        return self.table["task_id"].unique().tolist()
+
+    def values(self, field: str) -> np.ndarray:
+        """Returns a column as [T, runs]."""
+        return self.table[field].to_numpy().reshape(-1, self.runs)
+
+    def by_task(self, field: str) -> dict[str, tuple[Any, ...]]:
+        """Returns a column's values by task, in order of attempt."""
+        return dict(zip(self.tasks, map(tuple, self.values(field).tolist()), strict=True))
 
     @property
     def successes(self) -> np.ndarray:
         """[T, runs] booleans."""
-        return np.array([task.successes for task in self.tasks], bool).reshape(-1, self.runs)
+        return self.values("success").astype(bool)
 
     @property
     def has_result(self) -> np.ndarray:
         """[T, runs] booleans; False for runs that were blocked, unreachable, crashed or not judged."""
-        rows = [[fate not in WITHOUT_RESULT for fate in task.fates] for task in self.tasks]
-        return np.array(rows, bool).reshape(-1, self.runs)
+        return ~np.isin(self.values("fate").astype(str), list(WITHOUT_RESULT))
 
     @property
     def missing(self) -> int:
         """Number of runs without a result."""
         return int((~self.has_result).sum())
 
-    @property
-    def judged_by(self) -> Judges:
-        """The judges with their numbers of verdicts; 1 each if these were not counted."""
-        return tuple(zip(self.judges, self.verdicts or (1,) * len(self.judges), strict=True))
-
-    @property
-    def steps(self) -> np.ndarray:
-        """[T, runs] ints."""
-        return np.array([task.steps for task in self.tasks], int).reshape(-1, self.runs)
-
-    def recorded(self, field: str) -> np.ndarray | None:
-        """[T, runs] floats of a `TaskResult` field that older results lack; None if a task lacks it."""
-        values = [getattr(task, field) for task in self.tasks]
-        return np.array(values, np.float64).reshape(-1, self.runs) if values and all(values) else None
-
     def select(self, task_ids: Sequence[str]) -> Results:
         """Returns the results on `task_ids` only, in that order."""
-        by_id = {task.task_id: task for task in self.tasks}
-        return self.model_copy(update={"tasks": tuple(by_id[task_id] for task_id in task_ids)})
+        table = self.table.set_index("task_id", drop=False).loc[list(task_ids)].reset_index(drop=True)
+        return dataclasses.replace(self, table=table)
 
     def groups(self, field: str) -> dict[str, Results]:
-        """Groups the results by a `TaskResult` field, sorted by value; tasks without a value are left out."""
-        names: dict[str, list[str]] = {}
-        for task in self.tasks:
-            names.setdefault(getattr(task, field), []).append(task.task_id)
-        return {name: self.select(names[name]) for name in sorted(names) if name}
+        """Groups the results by a field, sorted by its value; tasks without a value are left out."""
+        return {
+            str(name): dataclasses.replace(self, table=table)
+            for name, table in self.table.groupby(field)
+            if name
+        }
 
     def priced(self, prompt: float, response: float) -> Results:
         """Returns the results with costs at these prices (US dollars per million tokens).
 
         For policies on one's own server, whose calls have no recorded price.
-
-        Raises:
-          UserError: the tokens were not recorded.
         """
-        if self.recorded("prompt_tokens") is None or self.recorded("response_tokens") is None:
-            raise UserError(
-                f"{self.label}: these results hold no tokens that a price could apply to: evaluate again, or "
-                "give no price for it"
-            )
+        asked, answered = self.table["prompt_tokens"], self.table["response_tokens"]
+        cost = (prompt * asked + response * answered) / 1e6
+        return dataclasses.replace(self, table=self.table.assign(cost=cost))
 
-        def cost(task: TaskResult) -> tuple[float, ...]:
-            pairs = zip(task.prompt_tokens, task.response_tokens, strict=True)
-            return tuple((prompt * asked + response * answered) / 1e6 for asked, answered in pairs)
+    def write(self, folder: AnyPath) -> None:
+        """Writes `RESULTS`: a line on the evaluation, then one for each run."""
+        head = {"label": self.label, "model": self.model, "benchmark": self.benchmark, "runs": self.runs}
+        lines = [head | {"judges": judges_report(self.judges)}]
+        lines += self.table[list(TaskRun.model_fields)].to_dict("records")
+        write_atomic(folder / RESULTS, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
-        tasks = tuple(task.model_copy(update={"costs": cost(task)}) for task in self.tasks)
-        return self.model_copy(update={"tasks": tasks})
+
+def judges_report(judges: Judges) -> list[dict[str, Any]]:
+    return [{"id": judge.id, "verdicts": count, **judge.model_dump(mode="json")} for judge, count in judges]
+
+
+def load_results(folder: AnyPath) -> Results:
+    """Reads `RESULTS` of an evaluation's data set.
+
+    Raises:
+      UserError: the file is missing or damaged.
+    """
+    path = folder / RESULTS
+    again = (
+        "delete report.json next to it and run the command of the evaluation again, which scores the "
+        "recorded episodes without playing them"
+    )
+    if not path.exists():
+        raise UserError(f"{path} is missing: copy it too, or {again}")
+    try:
+        head, *rows = path.read_bytes().splitlines()
+        about = json.loads(head)
+        fields = JudgeFingerprint.model_fields
+        judges = tuple(
+            (JudgeFingerprint(**{name: judge[name] for name in fields}), judge["verdicts"])
+            for judge in about.pop("judges")
+        )
+        return Results.of(**about, judges=judges, rows=map(TaskRun.model_validate_json, rows))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path}: not evaluation results; {again}") from error
 
 
 def gather_results(
@@ -140,53 +225,43 @@ def gather_results(
       levels: task id -> difficulty in the benchmark.
 
     Raises:
-      UserError: a task lacks a run or has one twice; rates over such a set would be biased.
+      UserError: a task lacks a run or has one twice.
     """
-    by_task: dict[str, dict[int, TaskResult]] = {}
+    rows: list[TaskRun] = []
     judged: list[tuple[JudgeFingerprint | None, bool]] = []
     for trajectory in trajectories:
-        task_id, attempt = trajectory.task.task_id, trajectory.attempt
-        attempts = by_task.setdefault(task_id, {})
-        if attempt in attempts:
-            raise UserError(
-                f"{trajectory.trajectory_id}: evaluated twice; evaluate again in an empty --workdir"
-            )
-        attempts[attempt] = run_result(trajectory, levels.get(task_id, ""))
+        rows.append(_row(trajectory, levels.get(trajectory.task.task_id, "")))
         judged.append((trajectory.judge_fingerprint, gave_verdict(trajectory)))
-    for task_id, attempts in by_task.items():
-        if sorted(attempts) != list(range(1, runs + 1)):
-            raise UserError(
-                f"{task_id}: has runs {sorted(attempts)} instead of 1..{runs}; "
-                "run the same command again to finish the evaluation"
-            )
-    tasks = tuple(join_runs([attempts[n] for n in range(1, runs + 1)]) for attempts in by_task.values())
-    counts = count_verdicts(judged)
-    return Results(
-        label=label,
-        model=model,
-        runs=runs,
-        tasks=tasks,
-        benchmark=benchmark,
-        judges=tuple(judge for judge, _ in counts),
-        verdicts=tuple(count for _, count in counts),
-    )
-
-
-def load_results(folder: AnyPath) -> Results:
-    """Reads `results.json` of an evaluation's data set.
-
-    Raises:
-      UserError: the file is missing or damaged.
-    """
-    path = folder / RESULTS
-    if not path.exists():
-        raise UserError(f"{path} is missing next to report.json: copy it too, or evaluate again")
     try:
-        return Results.model_validate_json(path.read_bytes())
-    except ValidationError as error:
+        return Results.of(label, model, benchmark, runs, count_verdicts(judged), rows)
+    except ValueError as error:
         raise UserError(
-            f"{path}: not evaluation results ({error.error_count()} errors); evaluate again"
+            f"{error}; run the same command again to finish the evaluation, or evaluate in an empty --workdir"
         ) from error
+
+
+def _row(trajectory: Trajectory, level: str) -> TaskRun:
+    calls = [step.usage for step in trajectory.steps]
+    calls += [call.usage for step in trajectory.steps for call in step.extractions]
+    judge = trajectory.judge_fingerprint
+    return TaskRun(
+        task_id=trajectory.task.task_id,
+        site=trajectory.task.site,
+        kind=trajectory.task.category,
+        level=level,
+        attempt=trajectory.attempt,
+        success=trajectory.success,
+        judged=not unjudged(trajectory),
+        outcome=trajectory.outcome,
+        cause=cause(trajectory),
+        steps=len(trajectory.steps),
+        prompt_tokens=sum(call.prompt_tokens for call in calls),
+        response_tokens=sum(call.response_tokens for call in calls),
+        cost=sum(call.cost for call in calls),
+        judge_cost=trajectory.judge_usage.cost,
+        judge=judge.id if judge else "",
+        trajectory_id=trajectory.trajectory_id,
+    )
 
 
 def score(results: Results, seed: int = 0) -> dict[str, Any]:
@@ -198,19 +273,24 @@ def score(results: Results, seed: int = 0) -> dict[str, Any]:
     Returns:
       `judges` with their numbers of `verdicts`, `pass_at_<k>` (with `least` and `most`, the rates if all runs
       without a result had failed and had been solved; None if no task has k results), `mean_steps_solved`,
-      numbers of runs (`missing`, those without a result, and `never_done`), `cost`, what `fates` returns, and
-      in `by_site`, `by_kind` and `by_level` the rates of each group.
+      numbers of runs (`missing`, those without a result, and `never_done`), `cost`, `outcomes`, `fates` (runs
+      by fate), `causes` (of each fate without a result the most frequent causes), and in `by_site`, `by_kind`
+      and `by_level` the rates of each group.
     """
+    table = results.table
+    fates = Counter(table["fate"])
+    causes = {
+        name: Counter(cause[:_MAX_CAUSE_CHARS] for cause in table["cause"][table["fate"] == name] if cause)
+        for name in FATES
+        if name in WITHOUT_RESULT
+    }
     return {
         "label": results.label,
         "model": results.model,
         "benchmark": results.benchmark,
         "tasks": len(results.tasks),
         "runs": results.runs,
-        "judges": [
-            {"id": judge.id, "verdicts": verdicts, **judge.model_dump(mode="json")}
-            for judge, verdicts in results.judged_by
-        ],
+        "judges": judges_report(results.judges),
         **_rates(results, seed),
         "cost": _cost(results, seed),
         **{
@@ -220,26 +300,8 @@ def score(results: Results, seed: int = 0) -> dict[str, Any]:
             }
             for grouping, field in GROUPINGS.items()
         },
-        "outcomes": dict(_outcomes(results).most_common()),
-        **fates(results),
-    }
-
-
-def fates(results: Results) -> dict[str, Any]:
-    """Says what happened to the runs.
-
-    Returns:
-      `fates`: number of runs by fate; `causes`: for each fate without a result the most frequent causes, with
-      the number of runs.
-    """
-    counts = Counter(fate for task in results.tasks for fate in task.fates)
-    causes: dict[str, Counter[str]] = {name: Counter() for name in FATES if name in WITHOUT_RESULT}
-    for task in results.tasks:
-        for name, cause in zip(task.fates, task.causes, strict=False):
-            if cause:
-                causes[name][cause[:_MAX_CAUSE_CHARS]] += 1
-    return {
-        "fates": {name: counts[name] for name in FATES},
+        "outcomes": dict(Counter(table["outcome"]).most_common()),
+        "fates": {name: fates[name] for name in FATES},
         "causes": {name: dict(found.most_common(_CAUSES)) for name, found in causes.items() if found},
     }
 
@@ -275,14 +337,14 @@ def compare(first: Results, second: Results, seed: int = 0, across_judges: bool 
     Raises:
       UserError: no task is shared, or the judges differ.
     """
-    differ = judges_differ(first.judged_by, second.judged_by)
+    differ = judges_differ(first.judges, second.judges)
     if differ and not across_judges:
         raise UserError(
             f"{first.label} and {second.label} may not have the same judge ({differ}): judge the runs of "
             "both by one (experiments.judge), or compare all the same with --config.across_judges=True"
         )
-    known = {task.task_id for task in second.tasks}
-    shared = [task.task_id for task in first.tasks if task.task_id in known]
+    known = set(second.tasks)
+    shared = [task for task in first.tasks if task in known]
     if not shared:
         raise UserError(
             f"{first.label} and {second.label} have no task in common: evaluate both on the same tasks"
@@ -307,15 +369,15 @@ def to_json(content: dict[str, Any]) -> bytes:
 
 
 def _rates(results: Results, seed: int) -> dict[str, Any]:
-    successes, has_result, outcomes = results.successes, results.has_result, _outcomes(results)
+    successes, has_result = results.successes, results.has_result
     return {
         **{
             f"pass_at_{k}": _as_dict(statistics.pass_rate(successes, has_result, k))
             for k in range(1, results.runs + 1)
         },
-        "mean_steps_solved": _as_dict(statistics.steps_on_solved(successes, results.steps, seed)),
+        "mean_steps_solved": _as_dict(statistics.steps_on_solved(successes, results.values("steps"), seed)),
         "missing": results.missing,
-        "never_done": sum(outcomes[name] for name in NEVER_DONE),
+        "never_done": int(results.table["outcome"].isin(NEVER_DONE).sum()),
     }
 
 
@@ -326,13 +388,13 @@ def _cost(results: Results, seed: int) -> dict[str, Any]:
     are unknown.
     """
     fields = {"prompt_tokens": "prompt_tokens", "response_tokens": "response_tokens"}
-    fields |= {"usd": "costs", "judge_usd": "judge_costs"}
+    fields |= {"usd": "cost", "judge_usd": "judge_cost"}
     cost: dict[str, Any] = {}
     there = results.has_result
     played = there.any(axis=1)
     for name, field in fields.items():
-        cost[name], values = None, results.recorded(field)
-        if values is not None and (values.any() or not name.endswith("usd")):
+        cost[name], values = None, results.values(field)
+        if values.any() or not name.endswith("usd"):
             means = (values * there).sum(axis=1)[played] / there.sum(axis=1)[played]
             cost[name] = _as_dict(statistics.bootstrap_mean(means, seed))
     usd = cost["usd"]
@@ -344,7 +406,7 @@ def _difference(first: Results, second: Results, seed: int) -> dict[str, Any]:
     won, other_won = (one.successes[:, :runs] for one in (first, second))
     there, other_there = (one.has_result[:, :runs] for one in (first, second))
     both = there & other_there
-    solved = (won & both, first.steps[:, :runs], other_won & both, second.steps[:, :runs])
+    solved = (won & both, first.values("steps")[:, :runs], other_won & both, second.values("steps")[:, :runs])
     mine, theirs = (np.asarray(one.any(axis=1)) for one in (solved[0], solved[2]))
     only_first, only_second = statistics.disagreements(mine, theirs)
     missed, other_missed = (np.asarray((~one).sum(axis=1)) for one in (there, other_there))
@@ -371,7 +433,7 @@ def _grouped_differences(groups: Mapping[str, Results], second: Results, seed: i
     found = {
         name: {
             "tasks": len(group.tasks),
-            **_difference(group, second.select([task.task_id for task in group.tasks]), seed),
+            **_difference(group, second.select(group.tasks), seed),
         }
         for name, group in groups.items()
         if len(group.tasks) >= MIN_GROUP_TASKS
@@ -379,10 +441,6 @@ def _grouped_differences(groups: Mapping[str, Results], second: Results, seed: i
     # Each grouping is one family of tests: sites, kinds and levels are separate questions.
     corrected = statistics.holm([one["permutation_p"] for one in found.values()])
     return {name: {**one, "holm_p": p} for (name, one), p in zip(found.items(), corrected, strict=True)}
-
-
-def _outcomes(results: Results) -> Counter[str]:
-    return Counter(outcome for task in results.tasks for outcome in task.outcomes)
 
 
 def _as_dict(interval: Interval | None) -> dict[str, float | int] | None:

@@ -26,8 +26,14 @@ from collection.evaluation.dates.asking import ask_bound
 from collection.evaluation.dates.benchmark import DateRefresh, refresh_benchmark
 from collection.evaluation.dates.moving import LEAD_DAYS
 from collection.evaluation.dates.overrides import read_overrides
-from collection.evaluation.results import RESULTS, Results, gather_results, missing_runs, score, to_json
-from collection.evaluation.task_results import NEVER_DONE
+from collection.evaluation.results import (
+    NEVER_DONE,
+    Results,
+    gather_results,
+    missing_runs,
+    score,
+    to_json,
+)
 from collection.fleet.config import EpisodeSettings, resolved
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job
@@ -61,7 +67,7 @@ def evaluate(
     """Plays every task of a benchmark several times with one policy; calling it again resumes.
 
     The workdir becomes a data set folder of trajectories; `date_refresh.md` has every prompt that was
-    changed, `results.json` every task and run. `report.json` has the rates with their intervals; it is
+    changed, `results.jsonl` every run. `report.json` has the rates with their intervals; it is
     written last and says that the stage is done.
 
     Args:
@@ -107,7 +113,7 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
             f"{workdir}: no run has a result: {missing_runs(scores)}{often}; run the same command again to "
             "play them again"
         )
-    write_atomic(workdir / RESULTS, to_json(evaluated.results.model_dump(mode="json")))
+    evaluated.results.write(workdir)
     report = {
         "stage": "evaluate",
         "seconds": round(evaluated.seconds, 1),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from collection.evaluation.results import Results, load_results, score
+from collection.evaluation.results import RESULTS, Results, load_results, score
 from collection.report.published import BENCHMARKS
 from collection.report.sources import RunFolder
 from rmsweb_jax.errors import UserError
@@ -87,7 +87,7 @@ def read_evaluations(named: str, prices: str = "", seed: int = 0) -> list[Evalua
         report, results = _read(label, path)
         if label in paid:
             results = results.priced(*paid[label])
-        key = (label, _benchmark(results, path))
+        key = (label, results.benchmark)
         if key in found:
             raise UserError(
                 f"config.results has two evaluations of {label!r} on {benchmark_title(key[1])}: give the "
@@ -137,7 +137,7 @@ def _read(label: str, folder: AnyPath) -> tuple[Mapping[str, Any], Results]:
     results = load_results(folder)
     if (report.get("tasks"), report.get("runs")) != (len(results.tasks), results.runs):
         raise UserError(
-            f"{folder}: report.json and results.json are not of the same evaluation: delete report.json and "
+            f"{folder}: report.json and {RESULTS} are not of the same evaluation: delete report.json and "
             "run its command again"
         )
     if not results.tasks:
@@ -151,14 +151,3 @@ def _progress(folder: AnyPath) -> str:
         return f"{state['done']} of {state['total']} are done"
     except (OSError, ValueError, KeyError, TypeError):
         return "there is no report.json"
-
-
-def _benchmark(results: Results, folder: AnyPath) -> str:
-    """Returns the benchmark's name; older results do not record it, so it is taken from their task ids."""
-    names = {results.benchmark} - {""} or {task.task_id.partition("/")[0] for task in results.tasks}
-    if len(names) > 1:
-        raise UserError(
-            f"{folder}: contains tasks of several benchmarks ({', '.join(sorted(names))}): evaluate each by "
-            "itself"
-        )
-    return names.pop()

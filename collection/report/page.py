@@ -109,7 +109,7 @@ def _rl_rows(run: RunFolder) -> list[dict[str, Any]]:
 
 def _judges(run: RunFolder) -> list[str]:
     """Returns a line on each judge of the evaluations."""
-    found = [results.judges for label in LABELS if (results := run.results(label))]
+    found = [[one for one, _ in results.judges] for label in LABELS if (results := run.results(label))]
     lines = [line for judges in found for line in (map(judge_line, judges) if judges else (UNKNOWN,))]
     return list(dict.fromkeys(lines))
 

@@ -118,9 +118,8 @@ def table_notes(evaluations: Sequence[Evaluation], compared: Sequence[Difference
     judged: dict[str, list[str]] = {}
     for one in evaluations:
         name = f"{one.label} on {benchmark_title(one.benchmark)}"
-        for judge, count in one.results.judged_by:
-            verdicts = f" ({count} verdicts)" if one.results.verdicts else ""
-            judged.setdefault(judge_line(judge), []).append(name + verdicts)
+        for judge, count in one.results.judges:
+            judged.setdefault(judge_line(judge), []).append(f"{name} ({count} verdicts)")
         if not one.results.judges:
             judged.setdefault(UNKNOWN, []).append(name)
     notes = [f"Judged by {line}: {'; '.join(names)}." for line, names in judged.items()]

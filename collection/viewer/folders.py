@@ -18,7 +18,7 @@ from rmsweb_jax.records.shards import read_manifest
 # For so many seconds the folders are not looked through again.
 _KNOWN_S = 2.0
 # Files that mark a folder as a run, and folders that have none below them.
-_MARKS = ("report.json", "progress.json", "manifest.json", "results.json", "metrics.jsonl")
+_MARKS = ("report.json", "progress.json", "manifest.json", "results.jsonl", "metrics.jsonl")
 _SKIPPED = frozenset(("images", "tensorboard", "checkpoints", "export", "files", "live", "frozen", "server"))
 
 

@@ -35,15 +35,13 @@ def workdir(tmp_path_factory):
 
 def test_every_task_is_played_three_times_and_counted_as_it_was_played(workdir):
     results = load_results(workdir)
-    assert [task.task_id for task in results.tasks] == [
-        f"miniwob/click-button/{1_000_000 + n}" for n in (0, 1)
-    ]
+    assert results.tasks == [f"miniwob/click-button/{1_000_000 + n}" for n in (0, 1)]
     played = {one.trajectory_id: one for one in read_dataset(workdir, Trajectory)}
     assert len(played) == 6
-    for task in results.tasks:
-        runs = [played[name] for name in task.trajectory_ids]
+    for task, names in results.by_task("trajectory_id").items():
+        runs = [played[name] for name in names]
         assert [run.attempt for run in runs] == [1, 2, 3]
-        assert tuple(run.success for run in runs) == task.successes
+        assert tuple(run.success for run in runs) == results.by_task("success")[task]
         # Success takes both the agent's word and the page's.
         assert all(run.success == (run.outcome == "done" and (run.reward or 0) > 0) for run in runs)
     report = json.loads((workdir / "report.json").read_text())
@@ -56,7 +54,7 @@ def test_every_task_is_played_three_times_and_counted_as_it_was_played(workdir):
 def test_an_interrupted_evaluation_plays_only_missing_runs(workdir):
     before = (workdir / "episodes.jsonl").read_bytes()
     report = (workdir / "report.json").read_bytes()
-    for name in ("report.json", "results.json", "manifest.json"):
+    for name in ("report.json", "results.jsonl", "manifest.json"):
         (workdir / name).unlink()
     evaluate(scripted(), workdir)
     assert (workdir / "episodes.jsonl").read_bytes() == before
@@ -206,7 +204,7 @@ def evaluate_again(config, run):
 def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
     folder, _ = judged
     run = folder / "run"
-    for name in ("report.json", "results.json"):
+    for name in ("report.json", "results.jsonl"):
         (run / name).unlink()
     with ModelServer([DONE]) as actor, ModelServer([completion("SUCCESS")]) as judge:
         config = live(folder, site[0], actor, judge)
@@ -261,7 +259,7 @@ def test_runs_without_a_result_are_left_out_and_may_be_played_again(site, tmp_pa
         ) as error:
             evaluate(config, run)
         assert "\n" not in str(error.value)
-        assert not (run / "report.json").exists() and not (run / "results.json").exists()
+        assert not (run / "report.json").exists() and not (run / "results.jsonl").exists()
 
         config.guard.hosts = with_closed(hosts, "words")
         (run / "config.json").unlink()

@@ -1,6 +1,7 @@
 """Runs without a result: rates and differences leave them out, and bounds contain every completion."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,7 @@ from hypothesis import strategies as st
 
 from collection.evaluation.results import Results, compare, score
 from collection.evaluation.statistics import pass_at_k, pass_difference, pass_rate
-from collection.evaluation.task_results import TaskResult
-from rmsweb_jax.records.schema import JudgeFingerprint
+from tests.evaluation.made import results
 
 FATES = ("solved", "failed", "blocked", "crashed")
 RUNS = st.lists(st.lists(st.sampled_from(FATES), min_size=3, max_size=3), min_size=1, max_size=8)
@@ -18,31 +18,24 @@ OUTCOMES = {"solved": "done", "failed": "max_steps", "blocked": "captcha", "cras
 
 
 def made(fates: list[list[str]], sites: str = "ab") -> Results:
-    tasks = tuple(
-        TaskResult(
-            task_id=f"{site}/{number}",
-            site=site,
-            successes=tuple(fate == "solved" for fate in row),
-            steps=tuple(3 + (number + run) % 4 for run in range(3)),
-            outcomes=tuple(OUTCOMES[fate] for fate in row),
-            trajectory_ids=("", "", ""),
-        )
-        for number, (row, site) in enumerate(zip(fates, itertools.cycle(sites), strict=False))
-    )
-    return Results(label="p", model="m", runs=3, tasks=tasks, judges=(JudgeFingerprint(method="reward"),))
+    def field(task: int, run: int) -> dict[str, Any]:
+        outcome = OUTCOMES[fates[task][run]]
+        return {"site": sites[task % len(sites)], "steps": 3 + (task + run) % 4, "outcome": outcome}
+
+    return results("p", [[fate == "solved" for fate in row] for row in fates], field)
 
 
-def without(results: Results, hit: np.ndarray) -> Results:
+def without(whole: Results, hit: np.ndarray) -> Results:
     """The same runs, of which those in `hit` [T, runs] were blocked."""
     fates = [
-        ["blocked" if lost else fate for fate, lost in zip(task.fates, row, strict=True)]
-        for task, row in zip(results.tasks, hit, strict=True)
+        ["blocked" if lost else fate for fate, lost in zip(task, row, strict=True)]
+        for task, row in zip(whole.by_task("fate").values(), hit, strict=True)
     ]
     return made(fates)
 
 
-def hits(data: st.DataObject, results: Results) -> np.ndarray:
-    size = len(results.tasks) * 3
+def hits(data: st.DataObject, whole: Results) -> np.ndarray:
+    size = len(whole.tasks) * 3
     drawn = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
     return np.array(drawn).reshape(-1, 3)
 
@@ -67,8 +60,8 @@ def test_a_run_against_itself_is_zero_whatever_is_missing_on_either_side(fates, 
 def test_a_site_that_is_missing_on_both_sides_leaves_the_figures_of_the_others(fates, other_fates, site):
     count = min(len(fates), len(other_fates))
     first, second = made(fates[:count]), made(other_fates[:count])
-    hit = np.array([[task.site == site] * 3 for task in first.tasks])
-    others = [task.task_id for task in first.tasks if task.site != site]
+    hit = first.values("site") == site
+    others = [task for task, (of, *_) in first.by_task("site").items() if of != site]
     one, other = without(first, hit), without(second, hit)
     if not others:
         assert score(one)["pass_at_1"] is None
@@ -105,13 +98,12 @@ def test_bounds_hold_every_completion(fates, other_fates, data):
 
 @given(RUNS, st.integers(1, 3))
 def test_pass_at_k_is_the_mean_over_tasks_with_k_results_of_their_subsets_of_k(fates, k):
-    results = made(fates)
     shares = []
     for row in fates:
         known = [fate == "solved" for fate in row if fate in ("solved", "failed")]
         if len(known) >= k:
             shares.append(np.mean([any(some) for some in itertools.combinations(known, k)]))
-    rate = score(results)[f"pass_at_{k}"]
+    rate = score(made(fates))[f"pass_at_{k}"]
     assert (rate is None) == (not shares)
     if rate is not None:
         assert (rate["mean"], rate["tasks"]) == (pytest.approx(np.mean(shares)), len(shares))

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from collection.evaluation.benchmarks.miniwob import held_out_tasks
 from collection.evaluation.results import (
     MIN_GROUP_TASKS,
+    RESULTS,
     Results,
     compare,
     gather_results,
@@ -14,7 +16,6 @@ from collection.evaluation.results import (
     score,
     to_json,
 )
-from collection.evaluation.task_results import TaskResult
 from collection.fleet.rounds import Job
 from configs.evaluate import get_config
 from rmsweb_jax.errors import UserError
@@ -29,8 +30,7 @@ from rmsweb_jax.records.schema import (
     TextPart,
     Trajectory,
 )
-
-JUDGE = JudgeFingerprint(method="reward")
+from tests.evaluation.made import REWARD, results
 
 
 def trajectory(task: str, attempt: int, success: bool = True, **settings: Any) -> Trajectory:
@@ -63,25 +63,14 @@ def step(number: int, usage: CallUsage, *readings: CallUsage) -> Step:
     )
 
 
-def results(label: str, successes: list[list[int]], steps: list[list[int]]) -> Results:
-    tasks = tuple(
-        TaskResult(
-            task_id=f"miniwob/{'ab'[row % 2]}/{row}",
-            site="ab"[row % 2],
-            successes=tuple(map(bool, wins)),
-            steps=tuple(counts),
-            outcomes=tuple("done" if win else "failures" for win in wins),
-            trajectory_ids=tuple(f"{row}-{run}" for run in range(len(wins))),
-        )
-        for row, (wins, counts) in enumerate(zip(successes, steps, strict=True))
-    )
-    return Results(label=label, model="m", runs=3, tasks=tasks, judges=(JUDGE,))
+def with_steps(label: str, successes: list[list[int]], steps: list[list[int]]) -> Results:
+    return results(label, successes, lambda task, run: {"steps": steps[task][run]})
 
 
-BASE = results(
+BASE = with_steps(
     "base", [[0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 0, 0]], [[9, 9, 6], [9, 9, 9], [4, 4, 4], [9, 9, 9]]
 )
-SFT = results(
+SFT = with_steps(
     "sft", [[1, 1, 1], [0, 1, 0], [1, 1, 1], [0, 0, 0]], [[3, 3, 3], [9, 5, 9], [4, 4, 4], [9, 9, 9]]
 )
 
@@ -89,11 +78,13 @@ SFT = results(
 def test_runs_are_gathered_in_order_of_attempt():
     trajectories = [trajectory("miniwob/a/1", attempt, attempt == 2) for attempt in (3, 1, 2)]
     gathered = gather_results("sft", "m", 3, trajectories)
-    assert gathered.tasks[0].successes == (False, True, False)
-    assert gathered.tasks[0].trajectory_ids == tuple(f"miniwob/a/1#sft-{n}" for n in (1, 2, 3))
+    assert gathered.by_task("success") == {"miniwob/a/1": (False, True, False)}
+    assert gathered.by_task("trajectory_id")["miniwob/a/1"] == tuple(
+        f"miniwob/a/1#sft-{n}" for n in (1, 2, 3)
+    )
 
 
-@pytest.mark.parametrize(("attempts", "reason"), [((1, 2), r"instead of 1\.\.3"), ((1, 2, 2), "twice")])
+@pytest.mark.parametrize(("attempts", "reason"), [((1, 2), r"not 1\.\.3"), ((1, 2, 2), "twice")])
 def test_missing_or_repeated_runs_are_refused(attempts, reason):
     with pytest.raises(UserError, match=reason):
         gather_results("sft", "m", 3, [trajectory("miniwob/a/1", attempt) for attempt in attempts])
@@ -110,11 +101,11 @@ def test_scores_are_the_micro_average_over_tasks():
 
 
 def test_a_policy_that_solves_nothing_has_no_mean_steps():
-    assert score(results("base", [[0, 0, 0]], [[1, 2, 3]]))["mean_steps_solved"] is None
+    assert score(results("base", [[0, 0, 0]]))["mean_steps_solved"] is None
 
 
 def test_differences_are_paired_on_shared_tasks_in_any_order():
-    fewer = SFT.model_copy(update={"tasks": SFT.tasks[:0:-1]})
+    fewer = SFT.select(SFT.tasks[:0:-1])
     difference = compare(fewer, BASE)
     assert difference["tasks"] == 3
     assert difference["pass_at_1"]["mean"] == pytest.approx(1 / 9)
@@ -128,7 +119,7 @@ def test_differences_are_paired_on_shared_tasks_in_any_order():
 
 
 def test_nothing_shared_is_refused():
-    one, other = (SFT.model_copy(update={"tasks": tasks}) for tasks in (SFT.tasks[:2], SFT.tasks[2:]))
+    one, other = (SFT.select(tasks) for tasks in (SFT.tasks[:2], SFT.tasks[2:]))
     with pytest.raises(UserError, match="no task in common"):
         compare(one, other)
 
@@ -136,13 +127,13 @@ def test_nothing_shared_is_refused():
 @pytest.mark.parametrize(
     ("judges", "said"),
     [
-        ((JudgeFingerprint(method="own_outcome"),), "method reward and own_outcome"),
+        (((JudgeFingerprint(method="own_outcome"), 1),), "method reward and own_outcome"),
         ((), "no judge is recorded for one of them"),
     ],
     ids=["another", "unknown"],
 )
 def test_results_of_different_judges_are_compared_only_on_request(judges, said):
-    other = BASE.model_copy(update={"judges": judges})
+    other = dataclasses.replace(BASE, judges=judges)
     with pytest.raises(UserError, match=rf"sft and base.*{said}.*config\.across_judges=True") as raised:
         compare(SFT, other)
     assert "\n" not in str(raised.value)
@@ -154,23 +145,7 @@ def test_results_of_different_judges_are_compared_only_on_request(judges, said):
 
 
 def test_mcnemar_looks_at_as_many_runs_of_both():
-    once = Results(
-        label="once",
-        model="m",
-        runs=1,
-        tasks=tuple(
-            TaskResult(
-                task_id=task.task_id,
-                site=task.site,
-                successes=(False,),
-                steps=(9,),
-                outcomes=("failures",),
-                trajectory_ids=(f"{task.task_id}-1",),
-            )
-            for task in BASE.tasks
-        ),
-        judges=(JUDGE,),
-    )
+    once = results("once", [[False]] * len(BASE.tasks))
     difference = compare(BASE, once)
     # BASE solved its first task in the third run only.
     assert (difference["only_first"], difference["only_second"]) == (1, 0)
@@ -184,9 +159,7 @@ def many(label: str, solved: dict[str, float]) -> Results:
         count = 20 if site != "few" else MIN_GROUP_TASKS - 1
         wins += [[int(number < share * count)] * 3 for number in range(count)]
         sites += [site] * count
-    made = results(label, wins, [[5, 5, 5]] * len(wins))
-    tasks = [task.model_copy(update={"site": site}) for task, site in zip(made.tasks, sites, strict=True)]
-    return made.model_copy(update={"tasks": tuple(tasks)})
+    return results(label, wins, lambda task, run: {"site": sites[task]})
 
 
 def test_groups_are_compared_where_they_are_large_enough_and_corrected():
@@ -204,46 +177,59 @@ def test_groups_are_compared_where_they_are_large_enough_and_corrected():
 
 
 def test_results_survive_the_disk(tmp_path):
-    path = tmp_path / "results.json"
-    path.write_bytes(to_json(SFT.model_dump(mode="json")))
-    assert load_results(tmp_path) == SFT
-    path.write_text(json.dumps({"label": "sft"}))
-    with pytest.raises(UserError, match="evaluate again"):
-        load_results(tmp_path)
-
-
-def test_results_from_before_kinds_and_costs_still_load(tmp_path):
-    later = ("kind", "level", "judged", "prompt_tokens", "response_tokens", "costs", "judge_costs")
-    old = SFT.model_dump(mode="json", exclude={"benchmark": True, "tasks": {"__all__": set(later)}})
-    path = tmp_path / "results.json"
-    path.write_bytes(to_json(old))
+    SFT.write(tmp_path)
     loaded = load_results(tmp_path)
-    assert loaded == SFT
-    report = score(loaded)
-    assert report["missing"] == 0
-    assert report["pass_at_1"]["least"] == report["pass_at_1"]["most"] == report["pass_at_1"]["mean"]
-    assert set(report["cost"].values()) == {None}
-    assert report["by_kind"] == report["by_level"] == {}
+    assert loaded.table.equals(SFT.table)
+    about = ("label", "model", "benchmark", "runs", "judges")
+    assert [getattr(loaded, name) for name in about] == [getattr(SFT, name) for name in about]
+    head, *rows = map(json.loads, (tmp_path / RESULTS).read_text().splitlines())
+    assert head["judges"] == [{"id": REWARD.id, "verdicts": 1, **REWARD.model_dump()}]
+    assert rows[1] == {
+        "task_id": "miniwob/0",
+        "site": "a",
+        "kind": "",
+        "level": "",
+        "attempt": 2,
+        "success": True,
+        "judged": True,
+        "outcome": "done",
+        "cause": "",
+        "steps": 3,
+        "prompt_tokens": 0,
+        "response_tokens": 0,
+        "cost": 0.0,
+        "judge_cost": 0.0,
+        "judge": "",
+        "trajectory_id": "miniwob/0#sft-2",
+    }
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda old: old["tasks"][0]["successes"].pop(),
-        lambda old: old["tasks"][0].update(costs=[0.5]),
-        lambda old: old["tasks"].append(old["tasks"][0]),
-        lambda old: old["tasks"][2].update(judged=[True, False, True]),
-        lambda old: [task[name].pop() for task in old["tasks"][:1] for name in task if len(task[name]) == 3],
+        lambda lines: lines.pop(),
+        lambda lines: lines.append(lines[-1]),
+        lambda lines: lines.pop(0),
+        lambda lines: lines.clear(),
+        lambda lines: lines.append("{"),
+        lambda lines: lines.append(lines.pop().replace('"judged": true', '"judged": false')),
     ],
-    ids=["a run less in a field", "a cost less", "a task twice", "success unjudged", "a run less"],
+    ids=["a run less", "a run twice", "no head", "empty", "torn", "success unjudged"],
 )
 def test_half_a_results_file_is_refused(tmp_path, change):
-    old = SFT.model_dump(mode="json")
-    change(old)
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps(old))
-    with pytest.raises(UserError, match="evaluate again"):
+    SFT.select(SFT.tasks[:3]).write(tmp_path)
+    lines = (tmp_path / RESULTS).read_text().splitlines()
+    change(lines)
+    (tmp_path / RESULTS).write_text("\n".join(lines))
+    with pytest.raises(UserError, match="scores the recorded episodes without playing them") as raised:
         load_results(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def test_results_of_no_tasks_have_no_figures(tmp_path):
+    Results.of("none", "m", "miniwob", 3, (), []).write(tmp_path)
+    report = score(load_results(tmp_path))
+    assert (report["tasks"], report["pass_at_1"], report["missing"]) == (0, None, 0)
 
 
 LIVE = {"declared_success": True, "outcome": "done"}
@@ -299,7 +285,7 @@ def test_runs_with_a_page_reward_are_judged():
         trajectory("miniwob/a/1", 1, True, **LIVE, reward=1.0, judge="reward"),
         trajectory("miniwob/a/1", 2, False, **LIVE, reward=0.0),
     ]
-    assert gather_results("sft", "m", 2, runs).tasks[0].judged == (True, True)
+    assert gather_results("sft", "m", 2, runs).table["judged"].tolist() == [True, True]
 
 
 def test_a_policy_that_never_calls_done_solves_nothing_and_is_reported():
@@ -311,11 +297,11 @@ def test_a_policy_that_never_calls_done_solves_nothing_and_is_reported():
 
 
 def test_only_unjudged_runs_give_no_rate_and_no_difference():
-    results = gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, False, **LIVE, judge_text="[timeout]")])
-    report = score(results)
+    gathered = gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, False, **LIVE, judge_text="[timeout]")])
+    report = score(gathered)
     assert report["pass_at_1"] is None and report["by_site"]["a"]["pass_at_1"] is None
     assert report["missing"] == 1
-    difference = compare(results, results, across_judges=True)
+    difference = compare(gathered, gathered, across_judges=True)
     assert difference["pass_at_1"] is None and difference["permutation_p"] == 1.0
 
 
@@ -338,10 +324,10 @@ def test_cost_is_that_of_acting_and_reading_alone():
         trajectory("wv/a/1", 1, steps=(step(1, usage, reading), step(2, usage))),
         trajectory("wv/a/1", 2, steps=(step(1, usage),), judge_usage=CallUsage(cost=0.5)),
     ]
-    results = gather_results("sft", "m", 2, runs)
-    assert results.tasks[0].prompt_tokens == (2500, 1000)
-    assert results.tasks[0].response_tokens == (70, 10)
-    cost = score(results)["cost"]
+    gathered = gather_results("sft", "m", 2, runs)
+    assert gathered.values("prompt_tokens").tolist() == [[2500, 1000]]
+    assert gathered.values("response_tokens").tolist() == [[70, 10]]
+    cost = score(gathered)["cost"]
     assert cost["usd"]["mean"] == pytest.approx(0.035)
     assert [cost[f"usd_at_{k}"] for k in (1, 2)] == pytest.approx([0.035, 0.07])
     assert cost["judge_usd"]["mean"] == pytest.approx(0.25)
@@ -350,12 +336,10 @@ def test_cost_is_that_of_acting_and_reading_alone():
 
 def test_tokens_without_a_price_are_no_dollars_until_one_is_given():
     usage = CallUsage(prompt_tokens=1000, response_tokens=10)
-    results = gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, steps=(step(1, usage),))])
-    assert score(results)["cost"]["usd"] is None
-    assert score(results)["cost"]["usd_at_1"] is None
-    assert score(results.priced(0.2, 1.0))["cost"]["usd_at_1"] == pytest.approx(0.2e-3 + 1e-5)
-    with pytest.raises(UserError, match="hold no tokens"):
-        SFT.priced(0.2, 1.0)
+    gathered = gather_results("sft", "m", 1, [trajectory("wv/a/1", 1, steps=(step(1, usage),))])
+    assert score(gathered)["cost"]["usd"] is None
+    assert score(gathered)["cost"]["usd_at_1"] is None
+    assert score(gathered.priced(0.2, 1.0))["cost"]["usd_at_1"] == pytest.approx(0.2e-3 + 1e-5)
 
 
 def test_nan_never_reaches_a_report():

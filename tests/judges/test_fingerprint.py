@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.evaluation.results import Results, gather_results, score
+from collection.evaluation.results import gather_results, score
 from collection.judges import evidence
 from collection.judges.base import GAVE_UP
 from collection.judges.build import METHODS
@@ -110,14 +110,8 @@ def test_results_and_report_name_each_judge_once_and_old_files_are_read():
         )
     ]
     results = gather_results("sft", "m", 1, runs)
-    assert (results.judges, results.verdicts) == ((asked,), (2,))
+    assert results.judges == ((asked, 2),)
     assert score(results)["judges"] == [{"id": asked.id, "verdicts": 2, **asked.model_dump()}]
-    assert Results.model_validate_json(results.model_dump_json()) == results
-    old = json.loads(results.model_dump_json())
-    del old["verdicts"]
-    assert Results.model_validate(old).judged_by == ((asked, 1),)
-    del old["judges"]
-    assert Results.model_validate(old).judges == ()
     record = json.loads(runs[1].model_dump_json())
     assert Trajectory.model_validate(record) == runs[1]
     del record["judge_fingerprint"]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from collection.evaluation.results import load_results
 from collection.evaluation.statistics import crossed_bootstrap
 from configs.collect import PAGES
 from configs.rl import ONLINE_PAGES
@@ -105,10 +106,8 @@ def keep(name: str, cpu: dict[str, float]) -> None:
     Args:
       cpu: processor time of its training, by kind of process.
     """
-    results = json.loads((ROOT / "evaluate" / name / "results.json").read_bytes())
-    kept: dict[str, Any] = {
-        "solved": {task["task_id"]: float(np.mean(task["successes"])) for task in results["tasks"]}
-    }
+    solved = load_results(ROOT / "evaluate" / name).by_task("success")
+    kept: dict[str, Any] = {"solved": {task: float(np.mean(won)) for task, won in solved.items()}}
     if (folder := ROOT / name).exists():
         rows = read_rows(folder / METRICS_FILE)
         kept["curve"] = [round(row["reward/mean"], 4) for row in rows]

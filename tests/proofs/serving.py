@@ -26,6 +26,7 @@ import openai
 from flax import nnx
 from PIL import Image
 
+from collection.evaluation.results import load_results
 from rmsweb_jax.actions.json_schema import bounded_reply_schema
 from rmsweb_jax.actions.parse import parse_reply
 from rmsweb_jax.data.sources import RecordSource
@@ -330,9 +331,10 @@ def evaluation(url: str, model: str, workdir: str) -> list[str]:
 def evaluate(url: str, model: str, workdir: Path) -> dict[str, tuple[Any, ...]]:
     """Success, outcome, steps and tokens of each task."""
     subprocess.run([sys.executable, *evaluation(url, model, str(workdir))], cwd=ROOT, check=True)
-    tasks = json.loads((workdir / "results.json").read_bytes())["tasks"]
-    kept = ("successes", "outcomes", "steps", "prompt_tokens", "response_tokens")
-    return {task["task_id"]: tuple(task[name][0] for name in kept) for task in tasks}
+    table = load_results(workdir).table
+    kept = ["success", "outcome", "steps", "prompt_tokens", "response_tokens"]
+    first = table[table["attempt"] == 1].set_index("task_id")[kept]
+    return dict(zip(first.index, first.itertuples(index=False, name=None), strict=True))
 
 
 def measure_exports(run: Path, folder: Path) -> dict[str, Any]:

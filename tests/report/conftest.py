@@ -118,7 +118,7 @@ def write_evaluation(root: Path, label: str) -> None:
     folder = root / "evaluate" / label
     plays = write_plays(folder, label, 3, 1_000_000)
     results = gather_results(label, "m", 3, plays)
-    (folder / "results.json").write_bytes(to_json(results.model_dump(mode="json")))
+    results.write(folder)
     write_report(folder, {"stage": "evaluate", "seconds": 70.0, "temperature": 0.6, **score(results)})
 
 

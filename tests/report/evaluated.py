@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 
 from collection.evaluation.results import Results, to_json
-from collection.evaluation.task_results import TaskResult
-from rmsweb_jax.records.schema import JudgeFingerprint
-
-REWARD = JudgeFingerprint(method="reward")
+from tests.evaluation.made import results
 
 
 def make_results(
@@ -30,44 +27,39 @@ def make_results(
       unjudged: of the first so many tasks the first run could not be judged.
     """
     wins = np.random.default_rng(seed).random((1000, runs)) < chance
-    rows = []
-    for number in tasks:
-        judged = [not (number < unjudged and run == 0) for run in range(runs)]
-        won = [bool(wins[number, run]) and judged[run] for run in range(runs)]
-        rows.append(
-            TaskResult(
-                task_id=f"{benchmark}/{number}",
-                site=f"site-{number % 2}.example",
-                successes=tuple(won),
-                steps=tuple(4 + (number + run) % 5 for run in range(runs)),
-                outcomes=tuple("done" if one else "max_steps" for one in won),
-                trajectory_ids=tuple(f"{benchmark}/{number}#{label}-{run + 1}" for run in range(runs)),
-                kind=("Buy_it", "Find it")[number // 2 % 2],
-                level=("easy", "hard")[number // 4 % 2],
-                judged=tuple(judged),
-                prompt_tokens=(20_000,) * runs,
-                response_tokens=(500,) * runs,
-                costs=(cost,) * runs,
-                judge_costs=(0.0,) * runs,
-            )
-        )
-    return Results(
-        label=label, model="m", runs=runs, tasks=tuple(rows), benchmark=benchmark, judges=(REWARD,)
-    )
+    judged = np.arange(1000)[:, None] >= np.array([unjudged, *[0] * (runs - 1)])
+    numbers = list(tasks)
+
+    def field(task: int, run: int) -> dict[str, Any]:
+        number = numbers[task]
+        return {
+            "task_id": f"{benchmark}/{number}",
+            "site": f"site-{number % 2}.example",
+            "outcome": "done" if (wins & judged)[number, run] else "max_steps",
+            "steps": 4 + (number + run) % 5,
+            "kind": ("Buy_it", "Find it")[number // 2 % 2],
+            "level": ("easy", "hard")[number // 4 % 2],
+            "judged": bool(judged[number, run]),
+            "prompt_tokens": 20_000,
+            "response_tokens": 500,
+            "cost": cost,
+        }
+
+    return results(label, (wins & judged)[numbers].tolist(), field, benchmark)
 
 
-def write_evaluation(folder: Path, results: Results, **more: Any) -> Path:
+def write_evaluation(folder: Path, made: Results, **more: Any) -> Path:
     """Writes an evaluation with `more` in its report."""
     folder.mkdir(parents=True)
-    write_results(folder, results, **more)
+    write_results(folder, made, **more)
     return folder
 
 
-def write_results(folder: Path, results: Results, **more: Any) -> None:
+def write_results(folder: Path, made: Results, **more: Any) -> None:
     """Writes what an evaluation leaves next to its runs."""
-    (folder / "results.json").write_bytes(to_json(results.model_dump(mode="json")))
+    made.write(folder)
     # Of a report only this is read: all rates are computed anew.
-    report = {"stage": "evaluate", "tasks": len(results.tasks), "runs": results.runs, **more}
+    report = {"stage": "evaluate", "tasks": len(made.tasks), "runs": made.runs, **more}
     (folder / "report.json").write_bytes(to_json(report))
 
 

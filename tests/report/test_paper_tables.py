@@ -1,5 +1,6 @@
 """The paper's tables from evaluation folders: the source of each cell, and refusals."""
 
+import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -19,7 +20,8 @@ from experiments import report
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import JudgeFingerprint
 from rmsweb_jax.settings import from_config
-from tests.report.evaluated import REWARD, make_results, named, read_json, write_evaluation
+from tests.evaluation.made import REWARD
+from tests.report.evaluated import make_results, named, read_json, write_evaluation
 from tests.scripts import run_script
 
 
@@ -181,11 +183,11 @@ def test_evaluations_of_different_prompts_are_marked(tmp_path):
 
 def test_a_difference_across_judges_is_refused_or_marked_in_every_format(tmp_path):
     other = JudgeFingerprint(method="webjudge", model="o4-mini", temperature=0.0, source="fara@9b8af39")
-    judged = {"8b_base": (REWARD,), "8b_sft": (other,)}
+    judged = {"8b_base": ((REWARD, 1),), "8b_sft": ((other, 1),)}
     folders = {
         label: [
             write_evaluation(
-                tmp_path / label, make_results(label, "apps", 0.5).model_copy(update={"judges": judges})
+                tmp_path / label, dataclasses.replace(make_results(label, "apps", 0.5), judges=judges)
             )
         ]
         for label, judges in judged.items()
@@ -204,13 +206,16 @@ def test_a_difference_across_judges_is_refused_or_marked_in_every_format(tmp_pat
         assert mark in text and "Different judges" in text
         assert f"webjudge, model o4-mini, temperature 0, from fara@9b8af39 (id {other.id})" in text
         # Each table names its judges.
-        assert text.count(f"reward (id {REWARD.id}): 8b_base on apps.") == 4, file
+        assert text.count(f"reward (id {REWARD.id}): 8b_base on apps (1 verdicts).") == 4, file
 
 
 def test_evaluations_from_before_judges_were_recorded_are_unknown(tmp_path):
-    old = {"judges": ()}
     folders = {
-        label: [write_evaluation(tmp_path / label, make_results(label, "apps", 0.5).model_copy(update=old))]
+        label: [
+            write_evaluation(
+                tmp_path / label, dataclasses.replace(make_results(label, "apps", 0.5), judges=())
+            )
+        ]
         for label in ("8b_base", "8b_sft")
     }
     with pytest.raises(UserError, match="no judge is recorded"):
@@ -267,14 +272,10 @@ def test_tokens_are_the_cost_where_a_policy_has_no_price(tmp_path):
 
 def test_the_reflection_table_has_steps_and_savings(tmp_path):
     with_, without = (make_results("r", "webvoyager", 0.8, seed=seed) for seed in (1, 2))
-    longer = tuple(
-        task.model_copy(update={"steps": tuple(2 * steps for steps in task.steps)}) for task in without.tasks
-    )
+    longer = dataclasses.replace(without, table=without.table.assign(steps=2 * without.table["steps"]))
     folders = {
         "with_reflection": [write_evaluation(tmp_path / "with", with_)],
-        "without_reflection": [
-            write_evaluation(tmp_path / "without", without.model_copy(update={"tasks": longer}))
-        ],
+        "without_reflection": [write_evaluation(tmp_path / "without", longer)],
     }
     folder = write_table(tmp_path / "table", "reflection", named(folders))
     columns, row = head(folder), cells(folder, "With reflection")
@@ -335,13 +336,13 @@ def invalid(tmp_path_factory):
     for name in ("good", "begun", "torn", "mixed"):
         write_evaluation(root / name, results)
     write_evaluation(root / "apart", make_results("rl", "miniwob", 0.5, tasks=range(100, 140)))
-    for path in ("begun/report.json", "begun/results.json", "torn/results.json"):
+    for path in ("begun/report.json", "begun/results.jsonl", "torn/results.jsonl"):
         (root / path).unlink()
     (root / "begun/progress.json").write_text(json.dumps({"done": 5, "total": 120}))
     (root / "other").mkdir()
     (root / "other/report.json").write_bytes(to_json({"stage": "mine"}))
     shorter = make_results("sft", "miniwob", 0.5, tasks=range(10))
-    (root / "mixed/results.json").write_bytes(to_json(shorter.model_dump(mode="json")))
+    shorter.write(root / "mixed")
     return root
 
 
@@ -353,7 +354,7 @@ def invalid(tmp_path_factory):
         ("a b={good}", "config.results has 'a b="),
         ("sft={root}/nowhere", "no folder"),
         ("sft={root}/begun", r"has not finished \(5 of 120 are done\)"),
-        ("sft={root}/torn", "results.json is missing"),
+        ("sft={root}/torn", "results.jsonl is missing"),
         ("sft={root}/other", "not a workdir of experiments.evaluate"),
         ("sft={root}/mixed", "not of the same evaluation"),
         ("sft={good},sft={good}", "two evaluations of 'sft' on MiniWoB"),
@@ -399,12 +400,6 @@ def test_the_command_line_takes_the_table_by_its_short_name(tmp_path):
 def test_an_unknown_table_is_one_line(tmp_path):
     with pytest.raises(UserError, match="main, ablation, reflection"):
         write_table(tmp_path / "table", "results", "")
-
-
-def test_results_from_before_benchmarks_were_recorded_are_known_by_their_tasks(tmp_path):
-    old = make_results("sft", "miniwob", 0.5).model_copy(update={"benchmark": ""})
-    folder = write_evaluation(tmp_path / "old", old)
-    assert [one.benchmark for one in read_evaluations(f"sft={folder}")] == ["miniwob"]
 
 
 def test_numbers_are_written_for_people():

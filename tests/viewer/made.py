@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from collection.evaluation.results import Results
-from collection.evaluation.task_results import TaskResult
+from collection.evaluation.results import gather_results
 from collection.judges.judgements import Judgement
 from collection.llm.calls import CallEnd, Calls, Limits
 from rmsweb_jax.records.dataset import write_dataset
@@ -21,7 +21,8 @@ from rmsweb_jax.records.schema import (
     Tab,
     Trajectory,
 )
-from tests.report.evaluated import REWARD, write_results
+from tests.evaluation.made import REWARD
+from tests.report.evaluated import write_results
 from tests.trajectories import CLICK, DONE, PNG, SHOT, TYPE, numbered, step, trajectory
 
 # Text of a page that would report itself if it ran.
@@ -189,16 +190,6 @@ def make_evaluation(folder: Path, label: str, solves: int) -> None:
         for number in range(3)
     ]
     write_dataset(folder, runs, "trajectories")
-    tasks = tuple(
-        TaskResult(
-            task_id=run.task.task_id,
-            site="login-user",
-            successes=(run.success,),
-            steps=(3,),
-            outcomes=("done",),
-            trajectory_ids=(run.trajectory_id,),
-        )
-        for run in runs
+    write_results(
+        folder, dataclasses.replace(gather_results(label, "m", 1, runs, "miniwob"), judges=((REWARD, 3),))
     )
-    results = Results(label=label, model="m", runs=1, tasks=tasks, benchmark="miniwob", judges=(REWARD,))
-    write_results(folder, results)

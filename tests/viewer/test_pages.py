@@ -233,7 +233,7 @@ def test_damaged_files_of_a_run_leave_a_page(tmp_path):
     for page in (link("/"), link("/live", data="runs/collect"), link("/training", data="runs/rl")):
         answer = client.get(page)
         assert answer.status_code == 200, (page, answer.text)
-    (root / "evaluate/rl/results.json").write_text('{"label": 3')
+    (root / "evaluate/rl/results.jsonl").write_text('{"label": 3')
     assert "not evaluation results" in client.get(link("/evaluation")).text
 
 

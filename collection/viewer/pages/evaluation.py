@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collection.evaluation.results import compare, load_results, score
+from collection.evaluation.results import RESULTS, compare, load_results, score
 from collection.judges.base import WITHOUT_RESULT
 from collection.viewer.pages.base import MOST, NotFoundError, Page, Sources
 from rmsweb_jax.errors import UserError
@@ -23,7 +23,7 @@ def evaluation(sources: Sources, asked: Mapping[str, str]) -> Page:
     evaluations, problems = {}, {}
     folders = sources.folders.all()
     for name, found in folders.items():
-        if "results.json" not in found.files or (wanted and name not in wanted):
+        if RESULTS not in found.files or (wanted and name not in wanted):
             continue
         try:
             evaluations[name] = load_results(found.path)
@@ -31,10 +31,8 @@ def evaluation(sources: Sources, asked: Mapping[str, str]) -> Page:
             problems[name] = str(error)
     tasks: dict[str, dict[str, Sequence[bool | None]]] = defaultdict(dict)
     for name, results in evaluations.items():
-        for task in results.tasks:
-            tasks[task.task_id][name] = [
-                None if fate in WITHOUT_RESULT else fate == "solved" for fate in task.fates
-            ]
+        for task, fates in results.by_task("fate").items():
+            tasks[task][name] = [None if fate in WITHOUT_RESULT else fate == "solved" for fate in fates]
     differ = asked.get("differ") == "1"
     rows = [
         (task, [found.get(name) for name in evaluations])
@@ -43,7 +41,7 @@ def evaluation(sources: Sources, asked: Mapping[str, str]) -> Page:
     ]
     values = {
         "heads": [
-            (name, results.label, _score(_version(folders[name].path)), results.judges)
+            (name, results.label, _score(_version(folders[name].path)), [one for one, _ in results.judges])
             for name, results in evaluations.items()
         ],
         "rows": rows[:MOST],
@@ -65,7 +63,7 @@ def _differences(folders: Mapping[str, Path]) -> list[dict[str, Any]]:
 
 
 def _version(folder: Path) -> tuple[Path, int]:
-    return folder, (folder / "results.json").stat().st_mtime_ns
+    return folder, (folder / RESULTS).stat().st_mtime_ns
 
 
 @functools.lru_cache(maxsize=200)

@@ -39,7 +39,7 @@ def all_runs(sources: Sources, asked: Mapping[str, str]) -> Page:
                 "made_from": _made_from(found, folders),
                 "cost": sum(row["cost_usd"] for row in models),
                 "training": "metrics.jsonl" in found.files,
-                "results": "results.json" in found.files,
+                "results": "results.jsonl" in found.files,
                 "judgements": "judgements.jsonl" in found.files,
                 "dates": "date_refresh.json" in found.files,
                 "live": found.kind == "trajectories" or bool(models) or state == "going on",

@@ -125,8 +125,7 @@ def read_browser(run: RunFolder, label: str, variant: str, seed: int) -> Browser
     results, report = run.results(label), run.report(f"evaluate/{label}")
     assert results is not None
     assert report is not None
-    tasks = {task.task_id: task.successes for task in results.tasks}
-    return BrowserRun(variant=variant, seed=seed, tasks=tasks, seconds=report["seconds"])
+    return BrowserRun(variant=variant, seed=seed, tasks=results.by_task("success"), seconds=report["seconds"])
 
 
 def run_path(folder: Path, variant: str, seed: int, type_: type[TrainingRun | BrowserRun]) -> Path:

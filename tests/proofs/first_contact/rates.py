@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from collection.config import ReportSettings
 from collection.evaluation.results import Results, compare, load_results, score
-from collection.evaluation.task_results import TaskResult
 from collection.report.paper_tables import p_value, percent, points
 from configs.report import get_config
 from experiments import report
-from rmsweb_jax.records.schema import JudgeFingerprint
 from rmsweb_jax.settings import from_config
+from tests.evaluation.made import results
 from tests.proofs.page import table
 from tests.report.evaluated import read_json, write_evaluation
 
@@ -39,7 +39,7 @@ def main() -> str:
         hurt = _evaluated(root / "hurt", won, outage, "crashed")
         equal = _evaluated(root / "equal", other_won, nothing, "")
         tables = _headline(root, "blocked", "hurt")
-    rest = whole.select([task.task_id for task in whole.tasks[BLOCKED_TASKS:]])
+    rest = whole.select(whole.tasks[BLOCKED_TASKS:])
     rates = {
         "all runs": whole,
         "the other sites alone": rest,
@@ -105,31 +105,13 @@ def _check(scores: dict, found: dict, won: np.ndarray, site: np.ndarray, outage:
 
 def _evaluated(folder: Path, won: np.ndarray, hit: np.ndarray, outcome: str) -> Results:
     """Writes and reads an evaluation whose runs in `hit` [T, runs] ended with that outcome."""
-    tasks = tuple(
-        TaskResult(
-            task_id=f"webvoyager/{number}",
-            site=f"site-{number // BLOCKED_TASKS}",
-            successes=tuple(map(bool, good & ~lost)),
-            steps=(5,) * RUNS,
-            outcomes=tuple(
-                outcome if gone else "done" if one else "max_steps"
-                for one, gone in zip(good, lost, strict=True)
-            ),
-            trajectory_ids=tuple(f"webvoyager/{number}#{run}" for run in range(RUNS)),
-        )
-        for number, (good, lost) in enumerate(zip(won, hit, strict=True))
-    )
-    judges = (JudgeFingerprint(method="reward"),)
-    results = Results(
-        label=folder.name,
-        model="m",
-        runs=RUNS,
-        tasks=tasks,
-        benchmark="webvoyager",
-        judges=judges,
-        verdicts=(1,),
-    )
-    return load_results(write_evaluation(folder, results))
+
+    def field(task: int, run: int) -> dict[str, Any]:
+        ended = outcome if hit[task, run] else "done" if won[task, run] else "max_steps"
+        return {"site": f"site-{task // BLOCKED_TASKS}", "outcome": ended}
+
+    made = results(folder.name, (won & ~hit).tolist(), field, "webvoyager")
+    return load_results(write_evaluation(folder, made))
 
 
 def _headline(root: Path, *labels: str) -> str:

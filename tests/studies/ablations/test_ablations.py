@@ -23,6 +23,7 @@ from experiments.studies.ablations.records import (
 from experiments.studies.ablations.settings import VARIANTS, AblationSettings
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import from_config
+from tests.evaluation.made import results
 from tests.studies.ablations.test_figures import HELD_OUT, TASKS, played, training
 
 REPORTS = {
@@ -57,26 +58,15 @@ def finish_training(folder: Path, stage: str = "rl") -> None:
     """Writes the files that the stages of one training and its evaluation leave."""
     row = {"step": 1, "kl_ref": 0.5}
     counts = {"samples": 100, "steps": 4} if stage == "sft" else {"prompts": 100, "optimizer_steps": 4}
-    tasks = [
-        {
-            "task_id": task,
-            "site": "click-button",
-            "successes": [number % 2 == 0],
-            "steps": [2],
-            "outcomes": ["done"],
-            "trajectory_ids": ["t"],
-        }
-        for number, task in enumerate(TASKS)
-    ]
-    results = {"label": "rl", "model": "m", "runs": 1, "tasks": tasks}
     files: dict[str, Any] = {
         f"{stage}/report.json": {**counts, "seconds": 9.0},
         "evaluate/rl/report.json": {"seconds": 5.0},
-        "evaluate/rl/results.json": results,
     }
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(to_json(content))
+    solved = [[number % 2 == 0] for number in range(len(TASKS))]
+    results("rl", solved, lambda task, run: {"task_id": TASKS[task]}).write(folder / "evaluate/rl")
     (folder / stage / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     replies = [
         {"step": step, "sample_id": prompt, "reward": float(step == 2 and number < 3)}
