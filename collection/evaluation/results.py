@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ class Results:
 
     Attributes:
       judges: versions of the judges, and the number of verdicts that each gave.
-      table: the fields of `TaskRun`, and `fate` (`collection.judges.fates.Fate`).
+      table: the fields of `TaskRun`, and `fate` (`collection.judges.base.Fate`).
     """
 
     label: str
@@ -111,7 +112,7 @@ class Results:
 
         table = pandas.DataFrame([row.model_dump() for row in rows], columns=list(TaskRun.model_fields))
         attempts = table.groupby("task_id", sort=False)["attempt"].agg(sorted)
-        for task_id, found in attempts.items():
+        for task_id, found in attempts.to_dict().items():
             if found != list(range(1, runs + 1)):
                 twice = next((n for n, count in Counter(found).items() if count > 1), None)
                 raise ValueError(
@@ -172,11 +173,11 @@ class Results:
         cost = (prompt * asked + response * answered) / 1e6
         return dataclasses.replace(self, table=self.table.assign(cost=cost))
 
-    def write(self, folder: AnyPath) -> None:
+    def write(self, folder: Path) -> None:
         """Writes `RESULTS`: a line on the evaluation, then one for each run."""
         head = {"label": self.label, "model": self.model, "benchmark": self.benchmark, "runs": self.runs}
         lines = [head | {"judges": judges_report(self.judges)}]
-        lines += self.table[list(TaskRun.model_fields)].to_dict("records")
+        lines += self.table.drop(columns="fate").to_dict(orient="records")
         write_atomic(folder / RESULTS, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
@@ -377,7 +378,7 @@ def _rates(results: Results, seed: int) -> dict[str, Any]:
         },
         "mean_steps_solved": _as_dict(statistics.steps_on_solved(successes, results.values("steps"), seed)),
         "missing": results.missing,
-        "never_done": int(results.table["outcome"].isin(NEVER_DONE).sum()),
+        "never_done": int(np.isin(results.values("outcome").astype(str), NEVER_DONE).sum()),
     }
 
 
