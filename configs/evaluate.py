@@ -58,9 +58,9 @@ _LIVE = {
     "search_urls": SEARCH_URLS,
 }
 # The paper's own exception: the agent string trips that site's defences.
-_WEBVOYAGER = {"browser": {"user_agents": ("dictionary.cambridge.org=",)}}
+_WEBVOYAGER = {"browser": {"user_agents": ("dictionary.cambridge.org=",)}, "refresh": {"ask": True}}
 # All tasks start at one page, which 16 episodes may share.
-_WEBTAILBENCH = {"fleet": {"max_per_site": 16, "site_interval_s": 1.0}}
+_WEBTAILBENCH = {"fleet": {"max_per_site": 16, "site_interval_s": 1.0}, "refresh": {"ask": True}}
 # Whole sites that are not trained on.
 _APPS = {"applications": ("wiki", "roundup")}
 # They are yours to load.

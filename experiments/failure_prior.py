@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from collection.evaluation.benchmarks import read_questions
 from collection.llm.build import make_model
 from collection.llm.calls import CALLS, Calls
 from collection.mining.config import FailurePriorSettings
@@ -32,7 +33,6 @@ from collection.mining.prior import (
 )
 from collection.mining.runs import RunPair
 from collection.mining.taxonomy import FailureLabel, rule_label
-from collection.tasks.benchmarks import read_questions
 from collection.tasks.contamination import BenchmarkIndex
 from experiments import cli
 from rmsweb_jax.progress import Progress

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from collection.config import MakeTasksSettings
+from collection.evaluation.benchmarks import read_questions
 from collection.llm.build import make_model
 from collection.llm.calls import CALLS, Calls
-from collection.tasks.benchmarks import read_questions
 from collection.tasks.contamination import BenchmarkIndex
 from collection.tasks.seeds import read_queries
 from collection.tasks.task_writer import date_of_run, publish_tasks, write_tasks

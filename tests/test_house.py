@@ -26,11 +26,11 @@ from collection.config import (
     MakeTasksSettings,
     ReportSettings,
 )
+from collection.evaluation.benchmarks import ROWS
 from collection.evaluation.config import BENCHMARKS, MiniwobSettings
 from collection.fleet.config import CollectSettings
 from collection.judges.config import JudgeDataSettings, OfficialSettings
 from collection.mining.config import FailurePriorSettings, MineSettings, VerifySettings
-from collection.tasks.benchmarks import READERS
 from experiments.benchmark_settings import BenchmarkConfig
 from experiments.online_settings import OnlineSettings, TrainedActor
 from experiments.studies.ablations.settings import AblationSettings, PromptSettings
@@ -341,7 +341,7 @@ def below(settings: type) -> set[type]:
 def test_every_setting_is_read():
     for settings in {SETTINGS[name](variant) for name, variant in VARIANTS}:
         assert not unread_keys(settings), settings
-    assert BenchmarkFiles.model_fields.keys() == READERS.keys()
+    assert BenchmarkFiles.model_fields.keys() == ROWS.keys()
     assert tuple(MeshConfig.model_fields) == AXES
 
 

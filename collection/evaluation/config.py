@@ -28,13 +28,13 @@ class EvaluatedActor(ActorConfig):
 
 
 class RefreshSettings(Settings):
-    """Settings of the date refresh (`collection.evaluation.dates.moving`).
+    """Settings of the date refresh (`collection.evaluation.dates`).
 
     Attributes:
       today: YYYY-MM-DD; empty means the day on which the run starts.
-      overrides: file of prompts that you write yourself, by task id (`.jsonl` or `.json`); they win over all
-        rules. Empty for none.
-      ask: ask the judge's model about prompts with dates that the rules do not classify as date-bound.
+      overrides: file of prompts that you write yourself, a JSON line with `task_id` and `prompt` for each, or
+        `date_refresh.jsonl` of another evaluation, which then has the same prompts. Empty for none.
+      ask: ask the judge's model for later days, once for each prompt that names a date and has no override.
     """
 
     today: str = ""

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from collection.evaluation.benchmarks.base import Benchmark
-from collection.tasks.benchmarks import refuse
+from collection.evaluation.benchmarks import Benchmark
 from collection.tasks.contamination import BenchmarkIndex, find_overlap
-from collection.tasks.files import read_tasks
+from collection.tasks.files import read_all_tasks
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
@@ -81,7 +80,4 @@ def _tasks(path: AnyPath) -> Iterator[Task]:
     if isinstance(path, StorePath) or path.is_dir():
         yield from (trajectory.task for trajectory in read_dataset(path, Trajectory))
         return
-    lines = read_tasks(path)
-    bad = (f"line {one.number} ({one.reason})" for one in lines.bad)
-    refuse(bad, f"config.training={path}: not tasks", "fix these lines")
-    yield from (task for _, task in lines.good)
+    yield from read_all_tasks(path, "config.training")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,10 @@ from ml_collections import ConfigDict
 
 from collection.browser.storage_state import check_state
 from collection.environments.web import website_url
-from collection.evaluation.benchmarks.base import Benchmark
-from collection.evaluation.benchmarks.registry import load_benchmark
+from collection.evaluation.benchmarks import Benchmark, load_benchmark
 from collection.evaluation.config import EvaluateSettings, RefreshSettings, evaluate_settings
 from collection.evaluation.contaminated import contamination_report
-from collection.evaluation.dates.asking import ask_bound
-from collection.evaluation.dates.benchmark import DateRefresh, refresh_benchmark
-from collection.evaluation.dates.moving import LEAD_DAYS
-from collection.evaluation.dates.overrides import read_overrides
+from collection.evaluation.dates import refresh_benchmark
 from collection.evaluation.results import (
     NEVER_DONE,
     Results,
@@ -66,9 +60,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Plays every task of a benchmark several times with one policy; calling it again resumes.
 
-    The workdir becomes a data set folder of trajectories; `date_refresh.md` has every prompt that was
-    changed, `results.jsonl` every run. `report.json` has the rates with their intervals; it is
-    written last and says that the stage is done.
+    The workdir becomes a data set folder of trajectories; `results.jsonl` has every run, and
+    `date_refresh.jsonl` every prompt whose dates a user or a model has seen to. `report.json` has the rates
+    with their intervals; it is written last and says that the stage is done.
 
     Args:
       settings: such as `configs.evaluate.get_config("demo")`, with `model` and `label`.
@@ -120,7 +114,7 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
         "temperature": settings.actor.temperature,
         **scores,
         "benchmark": about,
-        "date_refresh": refreshed.summary() if refreshed else None,
+        "date_refresh": refreshed,
         "contamination": contamination,
         "apart": evaluated.apart,
     }
@@ -228,20 +222,14 @@ def set_apart(trajectories: Iterable[Trajectory]) -> dict[str, list[str]]:
 
 def _refresh(
     benchmark: Benchmark, settings: EvaluateSettings, refresh: RefreshSettings, workdir: Path
-) -> tuple[Benchmark, DateRefresh]:
-    try:
-        today = date.fromisoformat(refresh.today) if refresh.today else date.today()
-    except ValueError as error:
-        raise UserError(f"config.refresh.today={refresh.today!r}: write YYYY-MM-DD, or nothing") from error
-    ask, calls = None, Calls(workdir / CALLS)
-    if refresh.ask:
-        if settings.judge.kind == "none":
-            raise UserError("config.refresh.ask asks the judge's model, and config.judge.kind is 'none'")
-        model = judge_model(settings.judge, settings.actor.resolve(), "judge")
-        ask = functools.partial(ask_bound, model=make_model(model, calls))
-    overrides = read_overrides(refresh.overrides, benchmark) if refresh.overrides else {}
-    with calls:
-        return refresh_benchmark(benchmark, today, LEAD_DAYS, ask, workdir, overrides)
+) -> tuple[Benchmark, dict[str, Any]]:
+    if refresh.ask and settings.judge.kind == "none":
+        raise UserError("config.refresh.ask asks the judge's model, and config.judge.kind is 'none'")
+    with Calls(workdir / CALLS) as calls:
+        model = None
+        if refresh.ask:
+            model = make_model(judge_model(settings.judge, settings.actor.resolve(), "judge"), calls)
+        return refresh_benchmark(benchmark, refresh, model, workdir)
 
 
 def _paths(text: str) -> list[AnyPath]:

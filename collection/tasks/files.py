@@ -8,19 +8,30 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from collection.tasks.benchmarks import refuse
 from collection.tasks.websites import site_of, start_address
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
 
 T = TypeVar("T")
 _SHOWN = 5
+
+
+def refuse(names: Iterable[str], what: str, remedy: str) -> None:
+    """Raises UserError naming the first few of `names`, if there are any.
+
+    Args:
+      what: the mistake, and where it is.
+    """
+    names = list(names)
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise UserError(f"{what}: {', '.join(names[:_SHOWN])}{more}; {remedy}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from collection.evaluation.benchmarks import registry
-from collection.evaluation.benchmarks.base import Benchmark
+from collection.evaluation import benchmarks
+from collection.evaluation.benchmarks import Benchmark
 from collection.evaluation.config import evaluate_settings
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def write_json(path: Path, value: Any) -> Path:
 
 def load_benchmark(settings: dict[str, Any]) -> Benchmark:
     """Runs the evaluation as `experiments.evaluate` does."""
-    return registry.load_benchmark(evaluate_settings(settings))
+    return benchmarks.load_benchmark(evaluate_settings(settings))
 
 
 def voyager_settings(folder: Path, **changes: Any) -> dict[str, Any]:

@@ -3,14 +3,12 @@
 import csv
 import json
 import re
-from datetime import date
 from pathlib import Path
 
 import pytest
 
 from collection.browser.config import BrowserConfig
-from collection.evaluation.benchmarks.miniwob import held_out_tasks
-from collection.evaluation.benchmarks.registry import ADAPTERS
+from collection.evaluation.benchmarks import LOADERS, held_out_tasks
 from configs.evaluate import VARIANTS, get_config
 from configs.rl import get_config as get_rl_config
 from rmsweb_jax.errors import UserError
@@ -86,7 +84,7 @@ def test_the_second_edition_of_webtailbench_is_a_benchmark_of_its_own(tmp_path):
     table = str(hub_table(tmp_path / "v2.tsv", TAILBENCH))
     settings = tail_settings(tmp_path, tasks_file=table, split="test_v2")
     benchmark = load_benchmark(settings)
-    assert benchmark.name == "webtailbench_v2" and benchmark.written == date(2026, 5, 12)
+    assert benchmark.name == "webtailbench_v2"
     assert benchmark.tasks[0].task_id == "webtailbench_v2/air_1" and len(benchmark.notes) == 2
     assert {one.benchmark for one in benchmark.questions} == {"webtailbench_v2"}
     with pytest.raises(UserError, match=r"these 2 rows are not the 609 that webtailbench_v2 publishes"):
@@ -97,7 +95,10 @@ def test_the_second_edition_of_webtailbench_is_a_benchmark_of_its_own(tmp_path):
     ("columns", "message"),
     [
         ({"task_summary": "task"}, r"\.tsv: not as webtailbench publishes it \(no column 'task_summary'\)"),
-        ({"rubric": "{half"}, r"\.tsv, row 1: not as webtailbench publishes it \(Expecting property name"),
+        (
+            {"rubric": "{half"},
+            r"\.tsv, row 1: .*\(precomputed_rubric: Value error, key must be",
+        ),
         ({"rubric": '{"items": [{}]}'}, r"\.tsv, row 1: .*precomputed_rubric\.items\.0\.criterion: Field"),
     ],
 )
@@ -169,7 +170,7 @@ def test_held_out_seeds_alone_and_chosen_tasks(tmp_path):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_names_a_benchmark_with_the_settings_that_it_reads(variant, tmp_path):
     settings = get_config(variant).to_dict()
-    assert settings["benchmark"] in ADAPTERS and settings["runs"] == 3
+    assert settings["benchmark"] in LOADERS and settings["runs"] == 3
     if settings["benchmark"] == "miniwob":
         assert load_benchmark(settings).tasks
         return

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from collection.evaluation.benchmarks.miniwob import held_out_tasks
+from collection.evaluation.benchmarks import held_out_tasks
 from collection.evaluation.contaminated import contamination_report
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import write_dataset

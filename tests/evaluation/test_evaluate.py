@@ -117,7 +117,7 @@ def live(folder: Path, port: int, actor: ModelServer, judge: ModelServer, **chan
             "own_rows": True,
             "training": str(write_lines(folder / "training.jsonl", training)),
             "runs": 2,
-            "refresh": {"today": "2026-11-22"},
+            "refresh": {"today": "2026-11-22", "ask": False},
             "actor": {"kind": "chat", "base_url": f"{actor.url}/v1"},
             "judge": {"base_url": f"{judge.url}/v1", "api_key_env": "", "reference": True},
             "guard": {
@@ -144,17 +144,19 @@ def live(folder: Path, port: int, actor: ModelServer, judge: ModelServer, **chan
 def judged(tmp_path_factory, site):
     """A finished evaluation of a policy that always claims success, with its judge's calls."""
     folder = tmp_path_factory.mktemp("live")
-    past = completion(json.dumps({"reason": "Papers of the past.", "bound": False}))
+    past = completion(json.dumps({"reason": "The past.", "bound": False, "prompt": "", "notes": []}))
+    own = {"task_id": "webvoyager/Stays--0", "prompt": "Find a hotel in Rome from Jan 1 to Jan 4, 2027."}
     with (
         ModelServer([DONE]) as actor,
-        ModelServer([past, completion("As asked.\nSUCCESS")]) as judge,
+        ModelServer([past, past, completion("As asked.\nSUCCESS")]) as judge,
     ):
         config = live(folder, site[0], actor, judge)
-        config.update({"refresh": {"ask": True}})
+        overrides = str(write_lines(folder / "overrides.jsonl", [own]))
+        config.update({"refresh": {"ask": True, "overrides": overrides}})
         evaluate(config, folder / "run")
-        first, *calls = [json.dumps(call.body) for call in judge.calls]
-        assert VOYAGER[2]["ques"] in first
-        return folder, calls
+        calls = [json.dumps(call.body) for call in judge.calls]
+        assert any(VOYAGER[2]["ques"] in call for call in calls[:2])
+        return folder, calls[2:]
 
 
 def test_a_benchmark_from_its_files_to_the_report(judged, site):
@@ -178,8 +180,8 @@ def test_a_benchmark_from_its_files_to_the_report(judged, site):
     ]
     assert (report["benchmark"]["tasks"], report["benchmark"]["excluded"]) == (3, 1)
     assert report["pass_at_1"]["mean"] == 1.0 and report["by_site"].keys() == {"Stays", "Papers", "Words"}
-    assert report["date_refresh"]["rules"] == {"holiday": 1, "past": 1}
-    assert report["date_refresh"]["asked_of_a_model"] == 1
+    assert report["date_refresh"]["overridden"] == ["webvoyager/Stays--0"]
+    assert (report["date_refresh"]["changed"], report["date_refresh"]["asked_of_a_model"]) == (1, 2)
     # Trained on a task that is excluded here.
     assert report["contamination"]["by_test"] == {"exact": 1}
     assert report["contamination"]["overlaps"][0]["question"] == "webvoyager/Stays--1"
@@ -208,18 +210,18 @@ def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
         (run / name).unlink()
     with ModelServer([DONE]) as actor, ModelServer([completion("SUCCESS")]) as judge:
         config = live(folder, site[0], actor, judge)
-        # As on a later day: empty is the day on which the run was begun.
-        config.refresh.today = ""
+        # As on a later day.
+        config.refresh.today = "2026-12-24"
         evaluate_again(config, run)
         assert not actor.calls and not judge.calls
-        assert json.loads((run / "report.json").read_text())["date_refresh"]["today"] == "2026-11-22"
+        assert json.loads((run / "report.json").read_text())["date_refresh"]["changed"] == 1
         (run / "report.json").unlink()
         config.excluded_file = ""
-        with pytest.raises(UserError, match="this run was begun with other prompts"):
+        with pytest.raises(UserError, match="this run was begun with other tasks"):
             evaluate_again(config, run)
         other = [VOYAGER[0] | {"ques": "Find a hotel in Oslo from Jan 1 to Jan 4, 2024."}, *VOYAGER[1:]]
         config = live(folder, site[0], actor, judge, tasks_file=str(write_lines(tmp_path / "x.jsonl", other)))
-        with pytest.raises(UserError, match="this run was begun with other"):
+        with pytest.raises(UserError, match="Stays--0: its prompt is not the one that was refreshed"):
             evaluate_again(config, run)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collection.evaluation.benchmarks.miniwob import held_out_tasks
+from collection.evaluation.benchmarks import held_out_tasks
 from collection.evaluation.results import (
     MIN_GROUP_TASKS,
     RESULTS,

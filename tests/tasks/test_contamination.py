@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.evaluation.benchmarks.base import Benchmark
+from collection.evaluation.benchmarks import Benchmark
 from collection.evaluation.contaminated import contamination_report
 from collection.tasks.contamination import (
     SIZE,

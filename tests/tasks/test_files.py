@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.tasks.benchmarks import READERS, read_questions
+from collection.evaluation.benchmarks import ROWS, read_questions
 from collection.tasks.contamination import BenchmarkIndex
 from collection.tasks.files import read_tasks, task_id
 from collection.tasks.seeds import read_queries
@@ -164,7 +164,7 @@ def test_a_bad_row_of_a_benchmark_is_refused(tmp_path, name, data, message):
 
 
 @given(
-    st.sampled_from(sorted(READERS)),
+    st.sampled_from(sorted(ROWS)),
     st.binary(max_size=30)
     | st.sampled_from(
         [b"[" * 9000, b'{"id": "\\ud800", "ques": "x"}', b'[{"task_id": "a"}, 3]', b"\xef\xbb\xbf"]

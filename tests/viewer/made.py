@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from collection.evaluation.dates import Refreshed
 from collection.evaluation.results import gather_results
 from collection.judges.judgements import Judgement
 from collection.llm.calls import CallEnd, Calls, Limits
@@ -162,17 +163,9 @@ def make_judgements(folder: Path, runs: Sequence[Trajectory]) -> None:
 def make_dates(folder: Path) -> None:
     """A refresh of the dates of one prompt."""
     folder.mkdir(parents=True)
-    moved = {"old": f"Fly on May 3 {HOSTILE}", "new": f"Fly on December 20 {HOSTILE}", "dates": []}
-    changed = {
-        "task_id": HOSTILE,
-        "rule": "season",
-        "days": 231,
-        "lead": [20, 23],
-        "prompt": moved,
-        "notes": [moved],
-    }
-    record = {"today": "2026-11-27", "written": "2026-04-13", "dated": 1, "changed": [changed]}
-    (folder / "date_refresh.json").write_text(json.dumps(record | {"outdated": {"t9": HOSTILE}}))
+    old, new = f"Fly on May 3 {HOSTILE}", f"Fly on December 20 {HOSTILE}"
+    moved = Refreshed(task_id=HOSTILE, old=old, prompt=new, notes={old: new}, by="model", reason=HOSTILE)
+    (folder / "date_refresh.jsonl").write_text(moved.model_dump_json() + "\n")
     (folder / "report.json").write_text('{"stage": "evaluate", "seconds": 1}')
 
 

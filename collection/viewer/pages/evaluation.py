@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from collection.evaluation.dates import RECORD
 from collection.evaluation.results import RESULTS, compare, load_results, score
 from collection.judges.base import WITHOUT_RESULT
-from collection.viewer.pages.base import MOST, NotFoundError, Page, Sources
+from collection.viewer.pages.base import MOST, Page, Sources
 from rmsweb_jax.errors import UserError
 
 _VERDICTS = {True: "solved", False: "failed", None: "no verdict"}
@@ -113,23 +114,9 @@ def judges(sources: Sources, asked: Mapping[str, str]) -> Page:
 
 def dates(sources: Sources, asked: Mapping[str, str]) -> Page:
     """What the date refresh of a benchmark changed: each prompt before and after."""
-    found = sources.folder(asked, "date_refresh.json")
-    record = found.json("date_refresh.json")
-    if not record:
-        raise NotFoundError(f"{found.name}: date_refresh.json is damaged")
-    rule = asked.get("rule", "")
-    changed = [task for task in record.get("changed", []) if not rule or task.get("rule") == rule]
-    rules: dict[str, int] = defaultdict(int)
-    for task in record.get("changed", []):
-        rules[str(task.get("rule", ""))] += 1
-    values = {
-        "data": found.name,
-        "record": record,
-        "changed": changed[:MOST],
-        "total": len(changed),
-        "rules": sorted(rules.items()),
-        "rule": rule,
-    }
+    found = sources.folder(asked, RECORD)
+    changed = [line for line in found.lines(RECORD) if line.get("prompt") != line.get("old")]
+    values = {"changed": changed[:MOST], "total": len(changed)}
     return Page("dates", f"Dates of {found.name}", values)
 
 

@@ -41,7 +41,7 @@ def all_runs(sources: Sources, asked: Mapping[str, str]) -> Page:
                 "training": "metrics.jsonl" in found.files,
                 "results": "results.jsonl" in found.files,
                 "judgements": "judgements.jsonl" in found.files,
-                "dates": "date_refresh.json" in found.files,
+                "dates": "date_refresh.jsonl" in found.files,
                 "live": found.kind == "trajectories" or bool(models) or state == "going on",
                 "changed": _changed(found),
             }
