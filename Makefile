@@ -33,7 +33,7 @@ slow: $(VENV)/.dev chromium
 	$(BIN)/python -m pytest -n 4 --dist loadfile -m slow
 
 # Lint, types and the tests that need neither browser nor compiler: a minute and a half on two cores.
-FAST := actions corpus importers judges records tasks traces test_house.py test_settings.py
+FAST := actions corpus formats judges records tasks test_house.py test_settings.py
 check: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	$(compiled)

@@ -41,14 +41,14 @@ class ImportSettings(Settings):
     """Settings of `experiments.import_runs`.
 
     Attributes:
-      kind: format of the folder, a key of `FORMATS`.
+      kind: format of the folder, a key of `READERS`.
       source: the folder with the runs.
       tasks: optional file with data that the runs lack, by task id: request, site, success.
       actor: name of the agent; distinguishes runs of the same task when several folders are imported.
     """
 
     kind: Literal[
-        "browser_use", "webvoyager", "online_mind2web", "fara", "molmoweb", "openwebrl", "webgym"
+        "browser_use", "webvoyager", "online_mind2web", "fara", "molmoweb", "openwebrl", "webgym", "atif"
     ] = "browser_use"
     source: str = required("--config.source=DIR with the runs to import")
     tasks: str = ""

@@ -3,7 +3,7 @@
     python -m experiments.import_runs --config=configs/import_runs.py:browser_use \
         --config.source=/runs/browser_use --workdir=data/imported
 
-`collection/importers` says what is read of each kind of folder.
+`collection/formats` says what is read of each kind of folder.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _SYSTEMS = {
     "molmoweb": "MolmoWeb",
     "openwebrl": "OpenWebRL",
     "webgym": "WebGym",
+    "atif": "agents whose traces are ATIF documents",
 }
 VARIANTS = {name: (f"runs of {system}", {"kind": name}) for name, system in _SYSTEMS.items()}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import rmsweb_jax
 from collection.config import ExportTracesSettings
-from collection.traces import TraceCounts, write_traces
+from collection.formats import TraceCounts, write_traces
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from collection.config import ImportSettings
-from collection.importers import FORMATS, ImportReport, import_runs, load_tasks
+from collection.formats import READERS, ImportReport, import_runs, load_tasks
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
@@ -35,9 +35,9 @@ def main(settings: ImportSettings, workdir: Path) -> None:
     if (workdir / "report.json").exists():
         return
     start = time.monotonic()
-    source, kind = local_path(settings.source, "config.source"), FORMATS[settings.kind]
+    source, kind = local_path(settings.source, "config.source"), READERS[settings.kind]
     tasks = load_tasks(local_path(settings.tasks, "config.tasks")) if settings.tasks else {}
-    found = [path for _, path in kind.find_runs(source)] if source.is_dir() else []
+    found = [path for _, path in kind.find(source)] if source.is_dir() else []
     with open(workdir / "import_report.jsonl", "w", encoding="utf-8") as file:
         report = ImportReport(lambda line: print(json.dumps(line), file=file))
         stream = import_runs(kind, source, ImageStore(workdir), tasks, settings.actor, report)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import collection.traces.writing as writing
+import collection.formats.exports as exports
 from collection.config import ExportTracesSettings
-from collection.traces.writing import file_stem
+from collection.formats.exports import file_stem
 from configs.export_traces import VARIANTS, get_config
 from experiments.export_traces import main
 from rmsweb_jax.errors import UserError
@@ -19,11 +19,11 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt
 from rmsweb_jax.settings import from_config
 from tests.experiments.test_import_runs import run_import
-from tests.importers.agent_runs import fara_run
+from tests.formats.agent_runs import fara_run
+from tests.formats.atif_checks import check_atif
+from tests.formats.runs import SECRET, episode, write_runs
+from tests.formats.test_hub import check_session
 from tests.scripts import run_script
-from tests.traces.atif_checks import check_atif
-from tests.traces.runs import SECRET, episode, write_runs
-from tests.traces.test_hub import check_session
 
 
 def export(variant: str, data: Path, workdir: Path, **changes) -> dict:
@@ -49,7 +49,7 @@ def test_every_variant_writes_a_file_per_episode_and_its_images(tmp_path, varian
     assert (report["trajectories"], report["steps"], report["kept"]) == (5, 13, 0)
     folder = tmp_path / "out/traces"
     written = sorted(path for path in folder.iterdir() if path.is_file())
-    suffix = writing.FORMATS[variant].suffix
+    suffix = exports.WRITERS[variant][1]
     assert [path.name for path in written] == sorted(
         f"{file_stem(run.trajectory_id)}{suffix}" for run in runs
     )
@@ -82,7 +82,7 @@ def test_imported_runs_can_be_exported(tmp_path):
 def test_a_stopped_export_run_again_ends_with_the_unbroken_files(tmp_path, monkeypatch):
     write_runs(tmp_path / "data", count=4)
     export("hub", tmp_path / "data", tmp_path / "whole")
-    write, written = writing.write_atomic, []
+    write, written = exports.write_atomic, []
 
     def write_until_full(path: Path, data: bytes) -> None:
         written.append(path)
@@ -91,7 +91,7 @@ def test_a_stopped_export_run_again_ends_with_the_unbroken_files(tmp_path, monke
         write(path, data)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(writing, "write_atomic", write_until_full)
+        patch.setattr(exports, "write_atomic", write_until_full)
         export("hub", tmp_path / "data", tmp_path / "stopped")
     assert not (tmp_path / "stopped/report.json").exists()
     folder = tmp_path / "stopped/traces"
@@ -108,7 +108,7 @@ def test_only_few_episodes_are_in_memory(tmp_path, monkeypatch):
     runs = [episode(store, f"shop/{number}") for number in range(40)]
     write_dataset(tmp_path / "data", runs, "trajectories")
     decoded, most, done = [0], [0], [0]
-    decode, write = dataset.decode_entry, writing.write_atomic
+    decode, write = dataset.decode_entry, exports.write_atomic
 
     def counting(*arguments):
         decoded[0] += 1
@@ -120,7 +120,7 @@ def test_only_few_episodes_are_in_memory(tmp_path, monkeypatch):
         done[0] += 1
 
     monkeypatch.setattr(dataset, "decode_entry", counting)
-    monkeypatch.setattr(writing, "write_atomic", writes)
+    monkeypatch.setattr(exports, "write_atomic", writes)
     export("hub", tmp_path / "data", tmp_path / "out")
     assert done[0] == decoded[0] == 40 and most[0] == 1
 

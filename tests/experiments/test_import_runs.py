@@ -17,8 +17,8 @@ from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample, Trajectory
 from rmsweb_jax.settings import from_config
-from tests.importers.agent_runs import fara_run, gym_episode, molmo_run, rl_sample
-from tests.importers.foreign_runs import (
+from tests.formats.agent_runs import fara_run, gym_episode, molmo_run, rl_sample
+from tests.formats.foreign_runs import (
     TASK_ID,
     browser_use_run,
     evaluation,
@@ -28,6 +28,7 @@ from tests.importers.foreign_runs import (
     webvoyager_run,
     without,
 )
+from tests.formats.runs import atif_run
 from tests.scripts import run_script
 
 
@@ -82,14 +83,16 @@ def test_every_variant_imports_its_folder(tmp_path):
     molmo_run(tmp_path / "molmoweb/A--1")
     rl_sample(tmp_path / "openwebrl", task="A--1")
     gym_episode(tmp_path / "webgym", name="A--1")
+    atif_run(tmp_path / "atif")
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text('{"id": "A--1", "ques": "Find a lamp.", "web": "https://a.test/", "success": true}\n')
     for variant in VARIANTS:
         report = run_import(variant, tmp_path / variant, tmp_path / "out", tasks=str(tasks), actor="them")
         assert (report["imported"], report["successes"], report["skipped"]) == (1, 1, [])
         (run,) = read_dataset(tmp_path / "out", Trajectory)
-        assert run.actor == "them" and set(run.missing) == set(report["missing"])
-        assert lines(tmp_path / "out")[0]["missing"].keys() == report["missing"].keys()
+        # A document of ours keeps its own.
+        assert run.actor == ("teacher" if variant == "atif" else "them")
+        assert lines(tmp_path / "out")[0]["missing"] == list(run.missing) == list(report["missing"])
         (tmp_path / "out/report.json").unlink()
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from collection.config import ExportTracesSettings
-from collection.traces.atif import atif_document
-from collection.traces.hub import hub_session
+from collection.formats.atif import atif_document
+from collection.formats.hub import hub_session
 from rmsweb_jax.records.files import is_temporary, make_folder, write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
@@ -20,21 +20,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _SLUG_CHARS = 80
 
 
-class _Render(Protocol):
-    def __call__(
-        self, run: Trajectory, image_path: Callable[[str], str], version: str, page_text: bool
-    ) -> bytes: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class TraceFormat:
-    """How an episode becomes a file, and the end of its name."""
-
-    render: _Render
-    suffix: str
-
-
-FORMATS = {"atif": TraceFormat(atif_document, ".json"), "hub": TraceFormat(hub_session, ".jsonl")}
+# How an episode becomes a file, and the end of its name.
+WRITERS = {"atif": (atif_document, ".json"), "hub": (hub_session, ".jsonl")}
 
 
 @dataclasses.dataclass
@@ -71,7 +58,7 @@ def write_traces(
     Raises:
       UserError: a screenshot is missing.
     """
-    kind, store = FORMATS[settings.format], ImageStore(folder)
+    (render, suffix), store = WRITERS[settings.format], ImageStore(folder)
     make_folder(folder)
     written = set()
 
@@ -81,8 +68,8 @@ def write_traces(
         return store.path(sha256).relative_to(folder).as_posix()
 
     for run in runs:
-        path = folder / f"{file_stem(run.trajectory_id)}{kind.suffix}"
-        data = kind.render(run, image_path, version, settings.page_text)
+        path = folder / f"{file_stem(run.trajectory_id)}{suffix}"
+        data = render(run, image_path, version, settings.page_text)
         if path.exists() and path.read_bytes() == data:
             counts.kept += 1
         else:
@@ -92,7 +79,7 @@ def write_traces(
         counts.steps += len(run.steps)
         counts.bytes += len(data)
     for path in sorted(folder.iterdir()):
-        stale = path.suffix == kind.suffix and path.name not in written
+        stale = path.suffix == suffix and path.name not in written
         if path.is_file() and (stale or is_temporary(path)):
             path.unlink()
             counts.removed += 1

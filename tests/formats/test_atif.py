@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.config import ExportTracesSettings
-from collection.traces import FORMATS, TraceCounts, atif_document, write_traces
+from collection.formats import TraceCounts, atif_document, write_traces
 from rmsweb_jax.records.images import ImageStore
-from tests.traces.atif_checks import check_atif
-from tests.traces.runs import SECRET, episode, imported_episode, without_steps
+from tests.formats.atif_checks import check_atif
+from tests.formats.foreign_runs import write_json
+from tests.formats.imports import actions, imported
+from tests.formats.runs import SECRET, atif_run, episode, foreign_atif, imported_episode, without_steps
 from tests.trajectories import CLICK, DONE, TYPE, step, trajectory
 
 ROOT = Path(__file__).parents[2]
@@ -132,6 +134,62 @@ def test_any_episode_holds_together(moves):
     check_atif(document(trajectory(*steps), Path()), Path())
 
 
+def test_a_document_of_ours_comes_back(tmp_path):
+    """All but the model's input, elements, tabs and incidents."""
+    changes = {"judge": "own_outcome", "judge_text": "seen", "seconds": 9.0, "attempt": 2}
+    atif_run(tmp_path / "runs", **changes)
+    (read,), _ = imported("atif", tmp_path / "runs")
+    run = episode(ImageStore(tmp_path / "data"), **changes)
+    lost = {"steps", "missing", "source", "retries", "incidents"}
+    assert read.model_dump(exclude=lost) == run.model_dump(exclude=lost)
+    lost_pages = ("current_tab", "elements", "pages_above", "pages_below", "screenshot", "tabs", "title")
+    lost_texts = ("steps.response.memory", "steps.response.thinking")
+    names = [
+        "declared_success",
+        "steps.messages",
+        *(f"steps.observation.{name}" for name in lost_pages),
+        *lost_texts,
+    ]
+    assert list(read.missing) == names
+    for mine, theirs in zip(read.steps, run.steps, strict=True):
+        assert mine.error == theirs.error and mine.observation.screenshot == theirs.observation.screenshot
+        assert (mine.observation.url, mine.observation.page_text) == (
+            theirs.observation.url,
+            theirs.observation.page_text,
+        )
+        assert mine.response == theirs.response if theirs.error else actions(mine) == actions(theirs)
+        assert [(one.action, one.error, one.changed) for one in mine.results] == [
+            (one.action, one.error, one.changed) for one in theirs.results
+        ]
+    assert read.steps[0].results == run.steps[0].results
+    assert read.steps[2].results[0].text == "Read the page.\n12 EUR"
+    assert read.steps[0].usage == run.steps[0].usage and read.steps[2].usage.prompt_tokens == 370
+
+
+def test_a_document_of_another_agent(tmp_path):
+    write_json(tmp_path / "runs/b.json", foreign_atif())
+    (run,), report = imported("atif", tmp_path / "runs")
+    assert (run.task.objective, run.task.task_id, run.source) == ("Find a lamp.", "atif/b", "atif")
+    clicked, unmapped, silent = run.steps
+    assert actions(clicked) == [{"click_element_by_index": {"index": 3}}]
+    assert (clicked.results[0].text, unmapped.observation.page_text) == ("Clicked.", "A page.")
+    assert unmapped.error.startswith("No counterpart for action 'bash'") and '"command"' in unmapped.response
+    assert silent.error == "Unusable reply: no tool call" and silent.usage.prompt_tokens == 7
+    assert (run.outcome, run.success, run.judge) == ("max_steps", False, "")
+    missing = {"outcome", "success", "model", "steps.messages", "steps.usage", "steps.results.changed"}
+    assert missing <= set(run.missing) and report["steps_mapped"] == 1
+
+
+def test_an_image_outside_of_the_folder_is_not_read(tmp_path):
+    path = atif_run(tmp_path / "runs")
+    (tmp_path / "secret.png").write_bytes(next((tmp_path / "runs").rglob("*.png")).read_bytes())
+    made = json.loads(path.read_text())
+    made["steps"][1]["message"][1]["source"]["path"] = "../secret.png"
+    write_json(path, made)
+    (run,), _ = imported("atif", tmp_path / "runs")
+    assert run.steps[0].observation.screenshot is None
+
+
 def test_harbor_accepts_the_documents(tmp_path):
     """Harbor needs Python 3.12, so `HARBOR_PYTHON` may name another one that has it."""
     python = harbor_python()
@@ -139,7 +197,7 @@ def test_harbor_accepts_the_documents(tmp_path):
     runs = [episode(store), imported_episode(store), without_steps()]
     settings = ExportTracesSettings(data="", format="atif")
     write_traces(runs, store, tmp_path / "traces", settings, "0.1.0", TraceCounts())
-    files = sorted((tmp_path / "traces").glob(f"*{FORMATS['atif'].suffix}"))
+    files = sorted((tmp_path / "traces").glob("*.json"))
     assert len(files) == 3
     script = (
         "import json, sys\n"

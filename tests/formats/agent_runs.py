@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from tests.importers.foreign_runs import write_json
+from tests.formats.foreign_runs import write_json
 
 SITE = "https://www.shop.example.co.uk/"
 SIZE = (1440, 900)

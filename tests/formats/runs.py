@@ -6,6 +6,7 @@ from typing import Any
 
 from PIL import Image
 
+from collection.formats import atif_document
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import (
@@ -74,3 +75,38 @@ def write_runs(folder: Path, count: int = 1) -> list[Trajectory]:
     runs += [imported_episode(store), without_steps()]
     write_dataset(folder, runs, "trajectories", {"made": "for a test"}, shard_size=2)
     return runs
+
+
+def atif_run(folder: Path, **changes: Any) -> Path:
+    """Writes an episode of ours as a document, with its images."""
+    store = ImageStore(folder)
+    run = episode(store, **changes)
+    path = folder / "a.json"
+    path.write_bytes(
+        atif_document(run, lambda name: store.path(name).relative_to(folder).as_posix(), "0.1.0")
+    )
+    return path
+
+
+def foreign_atif() -> dict[str, Any]:
+    """A document of another agent: no `extra`, and no page but in words."""
+    call = {"tool_call_id": "1", "function_name": "click", "arguments": {"index": 3}}
+    result = {"source_call_id": "1", "content": "Clicked."}
+    acted = {"source": "agent", "message": "I click.", "reasoning_content": "hm", "tool_calls": [call]}
+    steps = [
+        {"step_id": 1, "source": "user", "message": "Find a lamp."},
+        {"step_id": 2, **acted, "observation": {"results": [result, {"content": "A page."}]}},
+        {
+            "step_id": 3,
+            "source": "agent",
+            "message": "It is 12 EUR.",
+            "tool_calls": [{"tool_call_id": "2", "function_name": "bash", "arguments": {"command": "ls"}}],
+        },
+        {"step_id": 4, "source": "agent", "message": "It is 12 EUR.", "metrics": {"prompt_tokens": 7}},
+    ]
+    return {
+        "schema_version": "ATIF-v1.5",
+        "session_id": "s",
+        "agent": {"name": "other", "version": "1"},
+        "steps": steps,
+    }

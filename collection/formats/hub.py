@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from collection.traces.turns import Turn, page_words, request, result_words, system_prompt, turns
+from collection.formats.turns import Turn, page_words, request, result_words, system_prompt, turns
 from rmsweb_jax.records.schema import Observation, Trajectory
 
 HARNESS = "rmsweb-jax"

@@ -5,10 +5,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collection.traces import hub_session
+from collection.formats import hub_session
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Trajectory
-from tests.traces.runs import SECRET, episode, imported_episode, without_steps
+from tests.formats.runs import SECRET, episode, imported_episode, without_steps
 from tests.trajectories import CLICK, DONE, TYPE, step, trajectory
 
 FIELDS = {"role", "content", "reasoningContent", "toolCalls", "toolCallId", "timestamp", "model"}
