@@ -84,6 +84,8 @@ class ReportSettings(Settings):
       across_judges: compare evaluations by different judges, or by judges that were not recorded; their
         differences are marked.
       published: show the paper's rows that were not measured, such as those of other systems, too.
+      columns: titles of the columns to keep, separated by commas, such as "measured,pass@1 (points),Holm p";
+        a table without any of them keeps all. Empty for all that have a value.
     """
 
     run: str = ""
@@ -93,6 +95,7 @@ class ReportSettings(Settings):
     prices: str = ""
     across_judges: bool = False
     published: bool = False
+    columns: str = ""
 
 
 class BenchmarkFiles(Settings):

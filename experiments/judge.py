@@ -4,7 +4,7 @@
         --config.actor.base_url=URL --config.actor.model=gpt-4o --workdir=runs/judge
 
 The workdir gets `judgements.jsonl` (a line a run and judge), `cross_check.jsonl` (a line a failure that was
-looked at again), `agreement.md`, the sheet of judges (`sheet.md`, `.tex`, `.html`, `.json`), `calls.jsonl`
+looked at again), `agreement.md`, the sheet of judges (`sheet.md`, `.tex`, `.json`), `calls.jsonl`
 with what each call took and what was answered, so that the same command asks nothing twice, and last
 `report.json`.
 """
@@ -34,7 +34,7 @@ from collection.judges.notes import read_notes
 from collection.judges.report import LABELS, agreement_page, agreement_report
 from collection.llm.calls import CALLS, Calls
 from collection.report.sheet import sheet_document, sheet_figures
-from collection.report.tables import to_html, to_latex, to_markdown
+from collection.report.tables import to_latex, to_markdown
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
@@ -55,12 +55,12 @@ def main(settings: JudgeDataSettings, workdir: Path) -> None:
         _write_sheet(report, workdir)
         write_atomic(path, json.dumps(report, indent=1).encode())
     print((workdir / "agreement.md").read_text())
-    print(f"{workdir / 'sheet.html'}: a row a policy, a column a judge; also as Markdown, LaTeX and JSON")
+    print(f"{workdir / 'sheet.md'}: a row a policy, a column a judge; also as LaTeX and JSON")
 
 
 def _write_sheet(report: Mapping[str, Any], workdir: Path) -> None:
     document = sheet_document(report, shlex.join(["python", "-m", "experiments.judge", *sys.argv[1:]]))
-    texts = {"md": to_markdown(document), "tex": to_latex(document), "html": to_html(document)}
+    texts = {"md": to_markdown(document), "tex": to_latex(document)}
     texts["json"] = json.dumps(
         {**report["sheet"], "pairs": report["pairs"], "labels": report["labels"]}, indent=1
     )

@@ -8,8 +8,8 @@ pages alone.
 
 It may be drawn at any time and again: stages that have not finished are shown as not run. With
 `--table=main`, `ablation` or `reflection` it writes that table of the paper instead, from evaluations
-(`config.results`), as `table.md`, `table.tex` and `table.html`, with all figures in `table.json` and a plot
-of accuracy against cost for each benchmark.
+(`config.results`), as `table.md` and a LaTeX file for each table in it, with all figures in `table.json`, and
+plots of pass@1 over policies and of accuracy against cost, as PDF and PNG with the CSV of their data.
 """
 
 from __future__ import annotations
@@ -101,18 +101,20 @@ def export_pages(root: Path, folder: Path, most: int) -> Path | None:
 
 
 def write_table(settings: ReportSettings, workdir: Path) -> None:
-    from collection.report.document import build_document, document_files
+    from collection.report.document import build_document, write_document
 
     name = settings.table
     if name not in TABLES:
         raise UserError(f"config.table is {name!r}: use one of {', '.join(TABLES)}")
     evaluations = read_evaluations(settings.results, settings.prices)
     command = shlex.join(["python", "-m", "experiments.report", *sys.argv[1:]])
-    document, figures = build_document(name, evaluations, command, settings.across_judges, settings.published)
-    for file, text in document_files(document).items():
-        write_atomic(workdir / file, text.encode())
+    columns = [one.strip() for one in settings.columns.split(",") if one.strip()]
+    document, figures, plots = build_document(
+        name, evaluations, command, settings.across_judges, settings.published, columns
+    )
+    write_document(document, plots, workdir)
     write_atomic(workdir / "table.json", to_json(figures))
-    print(f"{workdir / 'table.html'}: {len(evaluations)} evaluations; also as Markdown, LaTeX and JSON")
+    print(f"{workdir / 'table.md'}: {len(evaluations)} evaluations; also as LaTeX and JSON, and plots")
 
 
 def _entry(settings: ReportSettings, workdir: Path) -> None:

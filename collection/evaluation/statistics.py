@@ -310,65 +310,15 @@ def _bootstrap(data: Sequence[np.ndarray], statistic: Callable[..., np.ndarray],
     return Interval(mean, float(low), float(high), tasks)
 
 
-def crossed_bootstrap(
-    values: np.ndarray,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-    weights: np.ndarray | None = None,
-) -> Interval | None:
-    """Percentile bootstrap of the mean over training runs and tasks, both resampled (scipy has no such one).
-
-    All training runs are evaluated on the same tasks, so the two levels are crossed, not nested. They are
-    resampled independently (Owen 2007, the pigeonhole bootstrap). Noise of a single run is counted more
-    than once, which makes the interval too wide rather than too narrow. With one training run or one task
-    only the other level is resampled.
-
-    Args:
-      values: [S, T], one row per training run, one column per task.
-      weights: [T] weight of each task in the mean, such as its number of prompts; None weighs all alike.
-
-    Returns:
-      None if there are no trainings or no tasks.
-    """
-    values = np.asarray(values, np.float64)
-    if not values.size:
-        return None
-    rng = np.random.default_rng(seed)
-    trainings, tasks = (
-        rng.multinomial(size, np.full(size, 1 / size), size=resamples) / size for size in values.shape
-    )
-    weights = np.ones(values.shape[1]) if weights is None else np.asarray(weights, np.float64)
-    tasks *= weights
-    estimates = ((trainings @ values) * tasks).sum(axis=1) / tasks.sum(axis=1)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(estimates, [tail, 1 - tail])
-    mean = float(np.average(values.mean(axis=0), weights=weights))
-    return Interval(mean, float(low), float(high), values.shape[1])
-
-
-def student_interval(values: Sequence[float]) -> Interval | None:
-    """Mean of a few independent values, one per training run, with Student's 95 % interval.
-
-    A bootstrap of two or three values gives little more than their range, which misses the true mean far
-    too often. `tasks` is the number of values.
-
-    Returns:
-      None for fewer than two values, which give no estimate of the variance.
-    """
-    if len(values) < 2:
-        return None
-    from scipy import stats
-
-    mean = float(np.mean(values))
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * stats.sem(values))
-    return Interval(mean, mean - half, mean + half, len(values))
+def _on_solved(successes: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns [T] steps of the successful runs of each task, and their number; of [T, n] both."""
+    solved = successes.astype(bool)
+    return (steps * solved).sum(axis=1).astype(np.float64), solved.sum(axis=1).astype(np.float64)
 
 
 def steps_on_solved(successes: np.ndarray, steps: np.ndarray, seed: int = 0) -> Interval | None:
     """Mean steps of successful runs ([T, n] both), with an interval over tasks."""
-    solved = successes.astype(bool)
-    return bootstrap_ratio((steps * solved).sum(axis=1), solved.sum(axis=1), seed)
+    return bootstrap_ratio(*_on_solved(successes, steps), seed)
 
 
 def step_reduction(
@@ -383,8 +333,8 @@ def step_reduction(
     Each task counts with the mean steps of its solved runs; all arrays are [T, n] of the same tasks.
     """
     mine, theirs = (
-        np.divide((s * ok).sum(1), ok.sum(1), out=np.zeros(len(ok)), where=ok.any(1))
-        for ok, s in ((successes.astype(bool), steps), (other_successes.astype(bool), other_steps))
+        np.divide(top, count, out=np.zeros(len(count)), where=count > 0)
+        for top, count in (_on_solved(successes, steps), _on_solved(other_successes, other_steps))
     )
     both = (mine > 0) & (theirs > 0)
     return bootstrap_ratio(np.where(both, theirs - mine, 0.0), np.where(both, theirs, 0.0), seed)
@@ -400,16 +350,13 @@ def steps_saved(
     """`1 - steps / other_steps`, each the mean steps of a policy on the runs it solved.
 
     RMSWeb's reflection table uses this figure. The two means cover different runs, because each policy
-    solves other tasks; `step_reduction` uses only tasks that both solved. All arrays are [T, n] of the
-    same tasks, which are resampled together.
+    solves other tasks; `step_reduction` uses only tasks that both solved. Arguments as there.
 
     Returns:
       None when one of the two solved nothing; `tasks` counts those that either solved.
     """
-    (top, count), (other_top, other_count) = (
-        ((taken * solved).sum(axis=1).astype(np.float64), solved.sum(axis=1).astype(np.float64))
-        for solved, taken in ((successes.astype(bool), steps), (other_successes.astype(bool), other_steps))
-    )
+    sums = (*_on_solved(successes, steps), *_on_solved(other_successes, other_steps))
+    count, other_count = sums[1], sums[3]
     if not count.sum() or not other_count.sum():
         return None
     either = (count > 0) | (other_count > 0)
@@ -417,7 +364,7 @@ def steps_saved(
     def saved(top, count, other_top, other_count, axis=-1):
         return 1 - top.sum(axis) * other_count.sum(axis) / (count.sum(axis) * other_top.sum(axis))
 
-    return _bootstrap([one[either] for one in (top, count, other_top, other_count)], saved, seed)
+    return _bootstrap([one[either] for one in sums], saved, seed)
 
 
 def disagreements(first: np.ndarray, second: np.ndarray) -> tuple[int, int]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from collection.evaluation.statistics import CONFIDENCE, RESAMPLES
 from collection.report.comparison import Difference, differences
-from collection.report.evaluations import Evaluation, benchmark_title
+from collection.report.evaluations import Evaluation
 from collection.report.paper_tables import details_table, differences_table, groups_table, paper_table
-from collection.report.plots import CostCurve, cost_plot, standalone
+from collection.report.plots import Plot, checkpoints_plot, cost_plots
 from collection.report.published import STEPS_SAVED, TABLES
-from collection.report.tables import Document, PlotFile, Table, to_html, to_latex, to_markdown
+from collection.report.tables import Document, Table, latex_head, table_latex, to_markdown
+from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.files import write_atomic
 
 NOTES = (
     f"Intervals are of {CONFIDENCE:.0%} and over tasks, since the runs of one task share page and "
@@ -42,11 +45,16 @@ def build_document(
     command: str,
     across_judges: bool = False,
     published: bool = False,
-) -> tuple[Document, dict[str, Any]]:
-    """Builds the tables around one of `published.TABLES`, and the same figures as JSON.
+    columns: Sequence[str] = (),
+) -> tuple[Document, dict[str, Any], list[Plot]]:
+    """Builds the tables around one of `published.TABLES`, the same figures as JSON, and plots.
+
+    Args:
+      columns: titles of the columns that a table keeps, if it has any of them; empty for all.
 
     Raises:
-      UserError: two policies to compare have no task in common, or other judges (unless `across_judges`).
+      UserError: two policies to compare have no task in common, or other judges (unless `across_judges`); or
+        no table has a column of that title.
     """
     compared = differences(name, evaluations, across_judges)
     tables: list[Table] = [paper_table(name, evaluations, compared, published), details_table(evaluations)]
@@ -55,60 +63,31 @@ def build_document(
         for table in (differences_table(evaluations, compared), groups_table(evaluations, compared))
         if table.rows
     ]
+    titles = {one.title: None for table in tables for one in table.columns}
+    if unknown := [one for one in columns if one not in titles]:
+        raise UserError(f"config.columns has {unknown[0]!r}: use titles of columns: {', '.join(titles)}")
+    tables = [
+        table.select(columns) if any(one.title in columns for one in table.columns) else table
+        for table in tables
+    ]
+    plots = [*checkpoints_plot(evaluations), *cost_plots(evaluations)]
     document = Document(
-        title=f"{TABLES[name].title}: measured, and in the paper",
+        title=TABLES[name].title,
         tables=tables,
-        plots=cost_plots(evaluations),
+        plots=[(plot.title, f"{plot.name}.png") for plot in plots],
         notes=NOTES,
         command=command,
     )
-    return document, _figures(name, evaluations, compared)
+    return document, _figures(name, evaluations, compared), plots
 
 
-def document_files(document: Document) -> dict[str, str]:
-    """Renders all files of a document except the JSON: file name -> text."""
-    return {
-        **{plot.file: standalone(plot.svg) for plot in document.plots},
-        "table.md": to_markdown(document),
-        "table.tex": to_latex(document),
-        "table.html": to_html(document),
-    }
-
-
-def cost_plots(evaluations: Sequence[Evaluation]) -> list[PlotFile]:
-    """Plots accuracy against cost by benchmark, in dollars if all policies have a price, else in tokens.
-
-    Evaluations without recorded tokens or cost, or without any result, are left out.
-    """
-    plots = []
-    for benchmark in dict.fromkeys(one.benchmark for one in evaluations):
-        there = [one for one in evaluations if one.benchmark == benchmark and _rates(one)]
-        dollars = [one for one in there if one.score["cost"]["usd"]]
-        shown = dollars if len(dollars) == len(there) else [one for one in there if _tokens(one)]
-        if not shown:
-            continue
-        unit = "US dollars a task" if shown is dollars else "tokens a task"
-        cost = _dollars if shown is dollars else _tokens
-        curves = [CostCurve(one.label, cost(one), _rates(one)) for one in shown]
-        title = f"Accuracy and cost on {benchmark_title(benchmark)}"
-        caption = f"pass@1, 2, 3 against {unit}, C_k = k C_1; bars are 95 % intervals of the rates."
-        svg = cost_plot(curves, unit, f"cost-{benchmark}", title)
-        plots.append(PlotFile(title, caption, f"cost-{benchmark}.svg", svg))
-    return plots
-
-
-def _rates(one: Evaluation) -> list[tuple[float, float, float]]:
-    intervals = [one.score[f"pass_at_{k}"] for k in range(1, min(3, one.results.runs) + 1)]
-    return [(interval["mean"], interval["low"], interval["high"]) for interval in intervals if interval]
-
-
-def _dollars(one: Evaluation) -> float:
-    return one.score["cost"]["usd"]["mean"]
-
-
-def _tokens(one: Evaluation) -> float:
-    cost = one.score["cost"]
-    return sum(cost[name]["mean"] for name in ("prompt_tokens", "response_tokens") if cost[name])
+def write_document(document: Document, plots: Sequence[Plot], folder: Path) -> None:
+    """Writes `table.md`, a LaTeX file for each table, and the plots."""
+    texts = {f"{table.name}.tex": latex_head(document) + table_latex(table) for table in document.tables}
+    for file, text in {"table.md": to_markdown(document), **texts}.items():
+        write_atomic(folder / file, text.encode())
+    for plot in plots:
+        plot.write(folder)
 
 
 def _figures(name: str, evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> dict[str, Any]:

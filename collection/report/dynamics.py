@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from collection.report.plots import BAD, MUTED, SERIES, Series, draw_curve, label_steps, render
+from collection.report.page_plots import BAD, MUTED, SERIES, Series, draw_curve, label_steps, render
 
 # Metrics of one training, one row per step.
 Rows = Sequence[Mapping[str, Any]]

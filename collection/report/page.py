@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from collection.evaluation.judged_by import UNKNOWN, judge_line
 from collection.report.dynamics import dynamics_plot
-from collection.report.plots import line_plot, series
+from collection.report.page_plots import line_plot, series
 from collection.report.sources import LABELS, STAGES, RunFolder
 
 # (title, caption, ((metric, label), ...))

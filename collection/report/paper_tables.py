@@ -11,9 +11,9 @@ from collection.evaluation.results import GROUPINGS, MIN_GROUP_TASKS, missing_ru
 from collection.report.comparison import Difference
 from collection.report.evaluations import Evaluation, benchmark_title
 from collection.report.published import BENCHMARKS, REFLECTION, STEPS_SAVED, TABLES, PaperRow, PaperTable
-from collection.report.tables import MEASURED, NOT_RUN, PAPER, Column, Table, TableRow
+from collection.report.tables import NO_PRICE, NOT_REPORTED, NOT_RUN, Column, Table, TableRow
 
-NOT_REPORTED = "—"
+PAPER, MEASURED = "paper", "measured"
 # Behind a difference between evaluations by different judges.
 ACROSS_JUDGES = " §"
 # Behind a figure from which runs without a result are missing, and behind a difference of which one side
@@ -24,7 +24,7 @@ FEW_TASKS = 50
 _OTHERS = "Measured, not in the paper"
 _GROUP_NAMES = {"by_site": "site", "by_kind": "type", "by_level": "level"}
 _HEAD = {
-    "main": ("System", "Size / access", "Tasks, paper"),
+    "main": ("System", "Size / access", "Tasks (paper)"),
     "ablation": ("Variant", "Change"),
     "reflection": ("SFT data",),
 }
@@ -57,7 +57,7 @@ def paper_table(
     steps = name == REFLECTION.name
     columns = [Column(title) for title in _HEAD[name]]
     for benchmark in benchmarks:
-        columns += _columns(benchmark, steps)
+        columns += _columns(benchmark, steps, table.source)
     shown = [row for row in table.rows if published or row.label in labels]
     rows = [
         TableRow(
@@ -71,19 +71,16 @@ def paper_table(
     ]
     if steps and len(shown) == len(table.rows):
         rows.insert(len(shown), _saved_row(benchmarks, compared))
-    caption = (
-        f"Success in percent. Columns marked {PAPER}: as printed in RMSWeb, {table.source}; columns marked "
-        f"{MEASURED}: mean over tasks and runs, with 95 % intervals. {table.marks if published else ''}"
-    )
+    caption = f"Success in percent. {table.marks if published else ''}".strip()
     notes = table_notes(evaluations, compared if steps else ())
-    return Table(table.title, caption.strip(), tuple(columns), tuple(rows), notes)
+    return Table(table.title, caption, tuple(columns), tuple(rows), notes, table.name)
 
 
 def details_table(evaluations: Sequence[Evaluation]) -> Table:
     """Builds a table of all measurements of each policy: what a rate includes and what it leaves out."""
     columns = (
-        *("Policy", "Benchmark", "Tasks × runs", "Tasks left out", "pass@1, %", "pass@2, %", "pass@3, %"),
-        *("Runs without a result", "Runs never done", "Steps when solved", "C_1, US$", "Tokens a run"),
+        *("Policy", "Benchmark", "Tasks × runs", "Tasks left out", "pass@1 (%)", "pass@2 (%)", "pass@3 (%)"),
+        *("Runs without a result", "Runs never done", "Steps when solved", "C_1 (US$)", "Tokens a run"),
     )
     rows = []
     for one in evaluations:
@@ -99,17 +96,18 @@ def details_table(evaluations: Sequence[Evaluation]) -> Table:
                     missing_runs(score),
                     str(score["never_done"]),
                     number(score["mean_steps_solved"], 2, "none solved"),
-                    number(score["cost"]["usd"], 4, "no price"),
+                    number(score["cost"]["usd"], 4, NO_PRICE),
                     _tokens(score["cost"]),
                 )
             )
         )
     return Table(
         "Measurements",
-        "Each policy on each benchmark. Runs without a result are in no rate.",
+        "Each policy on each benchmark, with 95 % intervals.",
         tuple(Column(title) for title in columns),
         tuple(rows),
         table_notes(evaluations),
+        keys=2,
     )
 
 
@@ -157,12 +155,12 @@ def differences_table(evaluations: Sequence[Evaluation], compared: Sequence[Diff
             "First − second",
             "Benchmark",
             "Shared tasks (of first, of second)",
-            "pass@1, points",
-            "pass@1: permutation p",
-            "pass@1: Holm p",
-            "pass@3, points",
+            "pass@1 (points)",
+            "Permutation p",
+            "Holm p",
+            "pass@3 (points)",
         ),
-        *("Fewer steps where both solve, %", "Solved by one alone (pass@k)", "McNemar p (pass@k)"),
+        *("Fewer steps where both solve (%)", "Solved by one alone", "McNemar p"),
     )
     rows = []
     for one in compared:
@@ -184,16 +182,31 @@ def differences_table(evaluations: Sequence[Evaluation], compared: Sequence[Diff
                 )
             )
         )
+    once = "of tasks solved at least once in as many runs as both have."
+    about = {
+        "Permutation p": "The permutation test is of the difference in pass@1.",
+        "Holm p": "Holm corrects the p-values of pass@1 over this table.",
+        "Solved by one alone": f"Solved by one alone: {once}",
+        "McNemar p": f"McNemar's test is {once}",
+    }
+    caption = "Paired by task, with 95 % intervals."
+    if any(len({one.figures[n] for n in ("tasks", "first_tasks", "second_tasks")}) > 1 for one in compared):
+        caption += " Tasks that only one of the two played are left out."
+    if not all(one.same_tasks for one in compared):
+        caption += (
+            " Other prompts: the two were started with different lists of tasks and texts (one played a "
+            "part, or dates were refreshed on another day)."
+        )
+    if any(sum(one.figures["missing"]) for one in compared):
+        caption += " Runs count that have a result on both sides."
     return Table(
         "Differences on the same tasks",
-        "Paired by task; tasks that only one of the two played are left out. The permutation test is of the "
-        "difference in pass@1, and Holm corrects its p-values over this table. McNemar's test is of tasks "
-        "solved at least once in as many runs as both have (pass@k). Other prompts: the two were "
-        "started with different lists of tasks and texts (one played a part, or dates were refreshed on "
-        "another day). Runs count that have a result on both sides.",
-        tuple(Column(title) for title in columns),
+        caption,
+        tuple(Column(title, about=about.get(title, "")) for title in columns),
         tuple(rows),
         table_notes(evaluations, compared),
+        "differences",
+        keys=2,
     )
 
 
@@ -220,24 +233,21 @@ def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Differenc
                 )
                 rows.append(_group_row(one.benchmark, grouping, name, (*cells, *tests)))
     rows.sort(key=lambda row: (row.section, row.cells[0]))
+    caption = f"pass@1 in percent, with 95 % intervals; groups of {MIN_GROUP_TASKS} tasks or more."
+    if any("few tasks" in row.cells[2] for row in rows):
+        caption += f" Few tasks: fewer than {FEW_TASKS}, so that only large differences can be seen."
     return Table(
         "By site, type and level",
-        f"pass@1 in percent, differences in points; groups of {MIN_GROUP_TASKS} tasks or more. The "
-        "permutation test is of pass@1; Holm corrects it over the groups of one grouping. Few tasks: fewer "
-        f"than {FEW_TASKS}, so that only large differences can be seen.",
-        tuple(
-            Column(title)
-            for title in (
-                "Group",
-                "Policy or difference",
-                "Tasks × runs",
-                "pass@1",
-                "Permutation p",
-                "Holm p",
-            )
+        caption,
+        (
+            *(Column(title) for title in ("Group", "Policy or difference", "Tasks × runs", "pass@1")),
+            Column("Permutation p", about="Differences in points; the permutation test is of pass@1."),
+            Column("Holm p", about="Holm corrects it over the groups of one grouping."),
         ),
         tuple(rows),
         table_notes(evaluations, compared),
+        "groups",
+        keys=2,
     )
 
 
@@ -274,7 +284,8 @@ def _bounds(interval: Mapping[str, Any] | None, sign: str = "") -> str:
 
 
 def p_value(p: float) -> str:
-    return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
+    """Formats a p-value with four decimals; its ends are bounds."""
+    return "< 0.001" if p < 0.001 else "> 0.999" if p > 0.999 else f"{p:.4f}"
 
 
 def _head(table: PaperTable, row: PaperRow) -> tuple[str, ...]:
@@ -282,12 +293,13 @@ def _head(table: PaperTable, row: PaperRow) -> tuple[str, ...]:
     return texts[: len(_HEAD[table.name])]
 
 
-def _columns(benchmark: str, steps: bool) -> list[Column]:
-    kinds = [(PAPER, PAPER), (MEASURED, MEASURED)]
-    if steps:
-        kinds += [(f"steps, {PAPER}", PAPER), (f"steps, {MEASURED}", MEASURED)]
-    group = benchmark_title(benchmark)
-    return [*(Column(title, group, source) for title, source in kinds), Column("tasks × runs", group)]
+def _columns(benchmark: str, steps: bool, source: str) -> list[Column]:
+    titles = [PAPER, MEASURED, *([f"steps, {PAPER}", f"steps, {MEASURED}"] if steps else ()), "tasks × runs"]
+    about = {
+        PAPER: f"Columns marked {PAPER}: as printed in RMSWeb, {source}.",
+        MEASURED: f"Columns marked {MEASURED}: mean over tasks and runs, with 95 % intervals.",
+    }
+    return [Column(title, benchmark_title(benchmark), about.get(title, "")) for title in titles]
 
 
 def _cells(row: PaperRow, benchmark: str, found: Found, steps: bool) -> list[str]:
@@ -345,6 +357,6 @@ def _few(tasks: int) -> str:
 
 def _tokens(cost: Mapping[str, Any]) -> str:
     if cost["prompt_tokens"] is None:
-        return "not recorded"
+        return NOT_REPORTED
     prompt, response = (cost[name]["mean"] for name in ("prompt_tokens", "response_tokens"))
     return f"{prompt:,.0f} in, {response:,.0f} out"

@@ -1,235 +1,263 @@
-"""Curves as inline SVG whose colours follow the page's light or dark scheme."""
+"""Plots as PDF and PNG in one style, each drawn from a data frame that is written as CSV next to them."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.backends.backend_svg import FigureCanvasSVG
+import pandas
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-# Markers: matplotlib writes literal colours, and `_inline` replaces each of these by a CSS variable.
-INK, MUTED, GRID, BAD = "#0a0b0c", "#0a0b0d", "#0a0b0e", "#0a0b0f"
-SERIES = ("#0b0c01", "#0b0c02", "#0b0c03", "#0b0c04")
-_VARIABLES = {
-    INK: "var(--ink)",
-    MUTED: "var(--muted)",
-    GRID: "var(--rule)",
-    BAD: "var(--bad)",
-    **{color: f"var(--series-{number})" for number, color in enumerate(SERIES, 1)},
-}
+from collection.report.evaluations import Evaluation, benchmark_title
+from rmsweb_jax.records.files import make_folder, replacing, write_atomic
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", ":")
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "axes.edgecolor": GRID,
-    "axes.labelcolor": MUTED,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": GRID,
+    "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "text.color": INK,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4,
     "font.size": 8.5,
+    "axes.titlesize": 8.5,
     "legend.frameon": False,
-    "legend.labelcolor": INK,
+    "legend.fontsize": 7.5,
+    # Text stays text, in fonts that journals accept.
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
 }
+# From so many points a curve is smoothed, by a moving average over the raw values in a lighter tone.
 _SMOOTH_FROM = 60
-_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
-# (light, dark); must equal the variables in report.css.
-_SCHEME = {
-    "card": ("#ffffff", "#17191d"),
-    "ink": ("#1b1e23", "#e7e9ec"),
-    "muted": ("#666d78", "#98a0ab"),
-    "rule": ("#e3e4e7", "#2a2e34"),
-    "bad": ("#c23b3b", "#f07878"),
-    "series-1": ("#2c6bd8", "#6ea2ff"),
-    "series-2": ("#d0661f", "#f09a5c"),
-    "series-3": ("#12906a", "#4cc79d"),
-    "series-4": ("#8a4fc4", "#bb8df0"),
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Series:
-    """One curve: points (x, y) in order of x. Points without y are left out; the line continues."""
-
-    label: str
-    x: Sequence[float]
-    y: Sequence[float]
-
-
-def series(rows: Sequence[dict], key: str, label: str) -> Series | None:
-    """Returns the curve of `key` over `step`; None if no row has a number for it."""
-    points = [(row["step"], row[key]) for row in rows if isinstance(row.get(key), int | float)]
-    if not points:
-        return None
-    x, y = zip(*points, strict=True)
-    return Series(label, x, y)
-
-
-def line_plot(curves: Sequence[Series], name: str, title: str) -> str:
-    """Draws up to four curves as an `<svg>`.
-
-    Args:
-      name, title: as for `render`.
-    """
-    if not 1 <= len(curves) <= len(SERIES):
-        raise ValueError(f"{name}: {len(curves)} curves, between 1 and {len(SERIES)} can be distinguished")
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for curve, color in zip(curves, SERIES, strict=False):
-            draw_curve(axes, curve, color)
-        label_steps(axes)
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        if len(curves) > 1:
-            axes.legend(loc="best", handlelength=1.2)
-
-    return render(draw, (4.3, 2.5), name, title)
-
-
-@dataclasses.dataclass(frozen=True)
-class CostCurve:
-    """A policy's pass@1, pass@2, ... against the cost of that many runs.
-
-    Attributes:
-      cost: of one run; k runs cost k times as much.
-      rates: (mean, low, high) of each pass@k, in order of k.
-    """
-
-    label: str
-    cost: float
-    rates: Sequence[tuple[float, float, float]]
-
-
 # Ratio of the highest to the lowest cost from which the cost axis is logarithmic.
 _LOGARITHMIC_FROM = 20
-_DASHES = ("-", "--", ":")
+# Title -> (metric, label), ...: curves of a training.
+CURVES: dict[str, tuple[tuple[str, str], ...]] = {
+    "Loss": (("loss/train", "train"), ("eval/loss", "held out")),
+    "Accuracy": (("loss/token_accuracy", "tokens"), ("loss/action_accuracy", "whole actions")),
+    "Reward of rollouts": (
+        *(("reward/best_of_k", "best of K"), ("reward/mean", "mean")),
+        ("reward/group_std", "deviation in a group"),
+    ),
+    "Held-out prompts": (("eval/reward", "reward"), ("eval/exact", "exactly right")),
+    "Accepted groups": (("gates/accepted", "accepted"),),
+    "Clipped tokens": (("pg_clipfrac_lower", "lower bound"), ("pg_clipfrac_upper", "upper bound")),
+    "Salvage anchor": (("salvage_loss", "loss"),),
+    "Gradient norm": (("norm/gradient", "before clipping"),),
+}
+# The paper's three panels of RL training dynamics (RMSWeb, appendix "Salvage-DS RL training dynamics").
+DYNAMICS: dict[str, tuple[tuple[str, str], ...]] = {
+    "(a) Rejected groups": (
+        ("gates/std_rejected_solved", "no contrast: solved"),
+        ("gates/std_rejected_unsolved", "no contrast: unsolved"),
+        ("gates/competence_rejected", "competence gate"),
+    ),
+    "(b) Log-probability": (("logp/correct", "correct"), ("logp/wrong", "wrong"), ("logp/gap", "gap")),
+    "(c) KL to reference": (("kl_ref", "kl_ref"),),
+    "(c) PPO KL": (("ppo_kl", "ppo_kl"),),
+    "(c) Clip fraction": (("pg_clipfrac", "pg_clipfrac"),),
+    "(c) Rollout log-perplexity": (("rollout_log_ppl", "rollout_log_ppl"),),
+}
+METRICS = tuple(metric for lines in DYNAMICS.values() for metric, _ in lines)
+# Metrics of one training, one row per step.
+Rows = Sequence[Mapping[str, Any]]
 
 
-def cost_plot(curves: Sequence[CostCurve], unit: str, name: str, title: str) -> str:
-    """Draws accuracy against cost as an `<svg>`; the number at a point is its k.
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """A figure, and the data that it shows: `series`, `x`, `y`, and where known `low`, `high` and `panel`.
 
-    Args:
-      curves: at most 12 (colours times dash styles), with costs above 0.
-      unit: unit of the costs, the axis label.
-      name, title: as for `render`.
+    Attributes:
+      name: of its files.
     """
-    styles = [(dash, color) for dash in _DASHES for color in SERIES]
-    if not 1 <= len(curves) <= len(styles):
-        raise ValueError(f"{name}: {len(curves)} curves, between 1 and {len(styles)} can be distinguished")
 
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for curve, (dash, color) in zip(curves, styles, strict=False):
-            x = curve.cost * np.arange(1, len(curve.rates) + 1)
-            mean, low, high = 100 * np.asarray(curve.rates).T
-            axes.vlines(x, low, high, color=color, linewidth=1.0, alpha=0.5)
-            axes.plot(x, mean, dash, color=color, linewidth=1.7, marker="o", markersize=4, label=curve.label)
-            for k, point in enumerate(zip(x, mean, strict=True), start=1):
-                axes.annotate(str(k), point, (4, -9), textcoords="offset points", color=MUTED, fontsize=7)
-        lowest = min(curve.cost for curve in curves)
-        highest = max(curve.cost * len(curve.rates) for curve in curves)
-        if highest / lowest >= _LOGARITHMIC_FROM:
+    name: str
+    title: str
+    figure: Figure
+    data: pandas.DataFrame
+
+    def write(self, folder: Path) -> None:
+        """Writes `name` as .pdf, .png and .csv; the same data give the same bytes."""
+        make_folder(folder)
+        for ending, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
+            with replacing(folder / f"{self.name}.{ending}") as path, matplotlib.rc_context(_STYLE):
+                self.figure.savefig(path, format=ending, metadata=metadata)
+        write_atomic(folder / f"{self.name}.csv", self.data.to_csv(index=False).encode())
+
+
+def cost_plots(evaluations: Sequence[Evaluation]) -> list[Plot]:
+    """Plots pass@k against the cost of k runs by benchmark, in dollars if all policies have a price.
+
+    Otherwise in tokens. Evaluations without any result are left out.
+    """
+    plots = []
+    for benchmark in dict.fromkeys(one.benchmark for one in evaluations):
+        shown = [one for one in evaluations if one.benchmark == benchmark and one.score["pass_at_1"]]
+        if not shown:
+            continue
+        dollars = all(one.score["cost"]["usd"] for one in shown)
+        costs = [_dollars(one) if dollars else _tokens(one) for one in shown]
+        data = pandas.DataFrame(
+            [
+                {"series": one.label, "k": k, "x": k * cost, **_percent(rate)}
+                for one, cost in zip(shown, costs, strict=True)
+                for k in range(1, min(3, one.results.runs) + 1)
+                if (rate := one.score[f"pass_at_{k}"])
+            ]
+        )
+        figure, axes = _figure(4.6, 3.0)
+        _draw(axes, data, "o")
+        for k, *point in data[["k", "x", "y"]].to_numpy().tolist():
+            axes.annotate(f"{k:.0f}", point, (4, -9), textcoords="offset points", fontsize=7)
+        ends = data["x"].agg(["min", "max"]).tolist()
+        if ends[1] / ends[0] >= _LOGARITHMIC_FROM:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
         else:
             axes.set_xlim(left=0)
-        axes.set_xlabel(unit)
-        axes.set_ylabel("pass@k, %")
-        axes.set_ylim(0, 100)
-        axes.legend(loc="lower right", handlelength=2.4)
+        axes.set_xlabel(f"cost of k runs of a task ({'US dollars' if dollars else 'tokens'})")
+        _rates(axes, "pass@k (%)")
+        title = f"Accuracy and cost on {benchmark_title(benchmark)}"
+        plots.append(Plot(f"cost-{benchmark}", title, figure, data))
+    return plots
 
-    return render(draw, (6.4, 3.8), name, title)
+
+def checkpoints_plot(evaluations: Sequence[Evaluation]) -> list[Plot]:
+    """Plots pass@1 over policies, a line a benchmark, with 95 % intervals.
+
+    The axis is the number at the end of the labels, such as of checkpoints, if all have another one;
+    otherwise labels are in their order. Nothing is drawn of a single policy.
+    """
+    shown = [one for one in evaluations if one.score["pass_at_1"]]
+    labels = list(dict.fromkeys(one.label for one in shown))
+    if len(labels) < 2:
+        return []
+    numbers = [int(found[0]) for label in labels if (found := re.search(r"\d+$", label))]
+    numbered = len(set(numbers)) == len(labels)
+    places = dict(zip(labels, numbers if numbered else range(len(labels)), strict=True))
+    data = pandas.DataFrame(
+        [
+            {
+                "series": benchmark_title(one.benchmark),
+                "policy": one.label,
+                "x": places[one.label],
+                **_percent(one.score["pass_at_1"]),
+            }
+            for one in sorted(shown, key=lambda one: places[one.label])
+        ]
+    )
+    figure, axes = _figure(4.6, 2.8)
+    _draw(axes, data, "o")
+    if not numbered:
+        axes.set_xticks(range(len(labels)), labels)
+        axes.margins(x=0.1)
+    axes.set_xlabel("checkpoint" if numbered else "policy")
+    _rates(axes, "pass@1 (%)")
+    return [Plot("pass-at-1", "pass@1 over policies", figure, data)]
 
 
-def render(draw: Callable[[Figure], None], size: tuple[float, float], name: str, title: str) -> str:
-    """Renders a figure drawn by `draw` as `<svg>`, for a page that defines the colours.
+def curve_plots(rows: Rows, name: str) -> list[Plot]:
+    """Plots the curves of a training that were logged; files begin with `name`."""
+    plots = []
+    for title, lines in CURVES.items():
+        data = _series([rows], lines)
+        if not data.empty:
+            figure, axes = _figure(3.4, 2.2)
+            _draw(axes, data)
+            _steps(axes, title)
+            plots.append(Plot(f"{name}-{title.lower().replace(' ', '-')}", f"{name}: {title}", figure, data))
+    return plots
+
+
+def dynamics_plot(trainings: Sequence[Rows], name: str = "dynamics") -> list[Plot]:
+    """Plots the paper's panels of training dynamics; of several trainings the mean and the range by step.
 
     Args:
-      size: width and height in inches.
-      name: unique on the page; prefix of the ids, and salt that makes the output repeatable.
-      title: text alternative for screen readers.
+      trainings: runs of the same settings from different seeds.
     """
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasSVG(figure)
-        draw(figure)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _inline(buffer.getvalue(), name, title)
+    panels = {title: _series(trainings, lines) for title, lines in DYNAMICS.items()}
+    if all(data.empty for data in panels.values()):
+        return []
+    figure, all_axes = _figure(7.2, 3.8, 2, 3)
+    for axes, (title, data) in zip(all_axes.flat, panels.items(), strict=True):
+        _draw(axes, data)
+        _steps(axes, title)
+    data = pandas.concat([data.assign(panel=title) for title, data in panels.items()])
+    return [Plot(name, "RL training dynamics", figure, data)]
 
 
-def label_steps(axes: Any) -> None:
-    """Labels the x axis as steps, in whole numbers."""
+def _series(trainings: Sequence[Rows], lines: Sequence[tuple[str, str]]) -> pandas.DataFrame:
+    """Returns metrics by step: mean and range over the trainings that logged it at that step."""
+    found = [
+        {"series": label, "x": row["step"], "value": float(row[metric])}
+        for metric, label in lines
+        for rows in trainings
+        for row in rows
+        if isinstance(row.get(metric), int | float)
+    ]
+    table = pandas.DataFrame(found, columns=["series", "x", "value"])
+    grouped = table.groupby(["series", "x"], sort=False)["value"]
+    data = grouped.agg(y="mean", low="min", high="max").reset_index()
+    return data if len(trainings) > 1 else data.drop(columns=["low", "high"])
+
+
+def _percent(rate: Mapping[str, float]) -> dict[str, float]:
+    return {"y": 100 * rate["mean"], "low": 100 * rate["low"], "high": 100 * rate["high"]}
+
+
+def _dollars(one: Evaluation) -> float:
+    return one.score["cost"]["usd"]["mean"]
+
+
+def _tokens(one: Evaluation) -> float:
+    return sum(one.score["cost"][name]["mean"] for name in ("prompt_tokens", "response_tokens"))
+
+
+def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.subplots(rows, columns)
+
+
+def _draw(axes: Any, data: pandas.DataFrame, marker: str = "") -> None:
+    """Draws a line a series: with bars of its interval if it has markers, else with a band."""
+    with matplotlib.rc_context(_STYLE):
+        for number, (name, line) in enumerate(data.groupby("series", sort=False)):
+            color = COLORS[number % len(COLORS)]
+            dash = _DASHES[number // len(COLORS) % len(_DASHES)]
+            x, y = line["x"].to_numpy(float), line["y"].to_numpy(float)
+            if len(x) >= _SMOOTH_FROM:
+                width = max(5, len(x) // 25)
+                axes.plot(x, y, color=color, linewidth=0.6, alpha=0.35)
+                # "valid": no padding, which would bend the curve at its ends.
+                x, y = x[width - 1 :], np.convolve(y, np.ones(width) / width, mode="valid")
+            axes.plot(x, y, dash, color=color, marker=marker or ("o" if len(x) <= 25 else ""), label=name)
+            if "low" in line and marker:
+                axes.vlines(line["x"], line["low"], line["high"], color=color, linewidth=1.0, alpha=0.6)
+            elif "low" in line:
+                axes.fill_between(line["x"], line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
+        if len(set(data["series"])) > 1 or marker:
+            axes.legend(loc="best", handlelength=1.6)
+
+
+def _steps(axes: Any, title: str) -> None:
+    axes.set_title(title, loc="left")
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
 
 
-def draw_curve(axes: Any, curve: Series, color: str) -> None:
-    """Draws one line; a long one is smoothed by a moving average, over the raw values in a lighter tone."""
-    x, y = np.asarray(curve.x, float), np.asarray(curve.y, float)
-    marker = "o" if len(x) <= 25 else ""
-    if len(x) < _SMOOTH_FROM:
-        axes.plot(x, y, color=color, linewidth=1.7, marker=marker, markersize=3, label=curve.label)
-        return
-    width = max(5, len(x) // 25)
-    axes.plot(x, y, color=color, linewidth=0.6, alpha=0.35)
-    # "valid": no padding, which would bend the curve at its ends; the first width - 1 points are missing.
-    smooth = np.convolve(y, np.ones(width) / width, mode="valid")
-    axes.plot(x[width - 1 :], smooth, color=color, linewidth=1.7, label=curve.label)
-
-
-def standalone(svg: str) -> str:
-    """Returns the plot as a standalone SVG file on a card, light or dark like the reader's system.
-
-    Args:
-      svg: result of `render`.
-    """
-    width, height = re.findall(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', svg)[0]
-    colors = "; ".join(f"--{name}: {light}" for name, (light, _) in _SCHEME.items())
-    dark = "; ".join(f"--{name}: {dark}" for name, (_, dark) in _SCHEME.items())
-    style = (
-        f"<style>svg {{ font-family: sans-serif; {colors} }} "
-        f"@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
-        f'<rect width="{width}" height="{height}" rx="8" style="fill: var(--card)"/>'
-    )
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}pt" height="{height}pt"'
-    return svg.replace("<svg", opening, 1).replace(">", f">{style}", 1)
-
-
-def _inline(text: str, name: str, title: str) -> str:
-    """Reduces matplotlib's output to an `<svg>` element with its own ids and CSS variables as colours."""
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # A style element inside inline SVG applies to the whole page, so matplotlib's must not stay.
-    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
-    text = re.sub(r" font-family: [^;]*;", "", text)
-    # The last digits of the layout differ from run to run, and so do matplotlib's ids, which are hashes of
-    # coordinates. Round numbers to two places and number the ids.
-    text = re.sub(
-        r"<[^>]*>",
-        lambda tag: _LONG_NUMBER.sub(lambda one: f"{round(float(one[0]), 2) + 0.0:.2f}", tag[0]),
-        text,
-    )
-    numbers = {found: str(number) for number, found in enumerate(re.findall(r' id="([^"]*)"', text))}
-    text = re.sub(
-        r'( id="|url\(#|xlink:href="#)([^")]*)', lambda found: f"{found[1]}{name}-{numbers[found[2]]}", text
-    )
-    text = re.sub(
-        r'<svg [^>]*viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{title}">', text
-    )
-    text = text.replace("xlink:href", "href")
-    for color, variable in _VARIABLES.items():
-        text = text.replace(color, variable)
-    return text
+def _rates(axes: Any, label: str) -> None:
+    axes.set_ylabel(label)
+    axes.set_ylim(0, 100)

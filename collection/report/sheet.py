@@ -13,8 +13,8 @@ from collection.evaluation.statistics import rate_interval
 from collection.judges.agreement import NAMES, Verdicts
 from collection.judges.base import WITHOUT_A_CALL
 from collection.judges.judgements import Judgement, RunFacts
-from collection.report.paper_tables import FEW_TASKS, NOT_REPORTED, number, percent
-from collection.report.tables import Column, Document, Table, TableRow
+from collection.report.paper_tables import FEW_TASKS, number, percent
+from collection.report.tables import NOT_REPORTED, Column, Document, Table, TableRow
 from rmsweb_jax.records.schema import JudgeFingerprint
 
 # Name of a count -> outcomes of runs that were not played to their end.

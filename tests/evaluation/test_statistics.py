@@ -165,56 +165,6 @@ def test_paired_values_must_be_of_the_same_tasks():
         statistics.paired_difference(np.zeros(2), np.zeros(3))
 
 
-def test_crossed_bootstrap_matches_the_exact_distribution_of_two_trainings_and_two_tasks():
-    values = np.array([[0.0, 1.0], [4.0, 13.0]])
-    draws = list(itertools.product(range(2), repeat=2))
-    exact = [values[np.ix_(rows, columns)].mean() for rows in draws for columns in draws]
-    interval = statistics.crossed_bootstrap(values, resamples=20_000, confidence=0.6)
-    assert interval is not None
-    assert interval.mean == pytest.approx(4.5)
-    assert interval.low == pytest.approx(np.quantile(exact, 0.2))
-    assert interval.high == pytest.approx(np.quantile(exact, 0.8))
-    assert interval.tasks == 2
-
-
-def test_one_training_leaves_the_bootstrap_over_tasks():
-    values = np.random.default_rng(0).normal(size=80)
-    crossed, plain = statistics.crossed_bootstrap(values[None]), statistics.bootstrap_mean(values)
-    assert crossed is not None
-    assert plain is not None
-    assert crossed.mean == pytest.approx(plain.mean)
-    assert crossed.high - crossed.low == pytest.approx(plain.high - plain.low, rel=0.05)
-
-
-def test_identical_trainings_add_no_tasks():
-    values = np.random.default_rng(0).normal(size=80)
-    one, many = (statistics.crossed_bootstrap(np.tile(values, (count, 1))) for count in (1, 9))
-    assert one is not None
-    assert many is not None
-    assert many.high - many.low == pytest.approx(one.high - one.low, rel=0.05)
-
-
-@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
-def test_crossed_bootstrap_of_nothing(shape):
-    assert statistics.crossed_bootstrap(np.zeros(shape)) is None
-
-
-def test_student_interval_of_three_values():
-    interval = statistics.student_interval([1.0, 2.0, 3.0])
-    assert interval is not None
-    # scipy.stats.ttest_1samp([1, 2, 3], 0).confidence_interval(0.95)
-    assert (interval.low, interval.mean, interval.high) == pytest.approx((-0.484138, 2.0, 4.484138), abs=1e-3)
-    assert statistics.student_interval([1.0]) is None
-
-
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_student_interval_holds_the_truth_in_19_of_20_cases(count):
-    draws = np.random.default_rng(count).normal(size=(1500, count))
-    intervals = [statistics.student_interval(draw) for draw in draws.tolist()]
-    held = np.mean([one is not None and one.low <= 0 <= one.high for one in intervals])
-    assert held == pytest.approx(0.95, abs=0.02)
-
-
 def test_steps_count_only_where_solved():
     successes = np.array([[1, 0], [1, 1], [0, 0]], bool)
     steps = np.array([[4, 99], [2, 3], [50, 50]])

@@ -87,7 +87,7 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
     assert "| own_outcome and labels | 4 |" in sheet and "labels: labels: 6 runs labelled" in sheet
     assert "own_outcome: own_outcome, model judge-1, temperature 0" in sheet
     assert {path.name for path in (tmp_path / "judge").glob("sheet.*")} == {
-        *("sheet.md", "sheet.tex", "sheet.html", "sheet.json")
+        *("sheet.md", "sheet.tex", "sheet.json")
     }
     figures = json.loads((tmp_path / "judge/sheet.json").read_text())
     assert figures["rows"][0]["judges"]["own_outcome"]["share"]["mean"] == pytest.approx(2 / 5)

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from collection.evaluation.results import load_results
-from collection.evaluation.statistics import crossed_bootstrap
 from configs.collect import PAGES
 from configs.rl import ONLINE_PAGES
 from experiments.stages import Chain, Stage, run_stages
+from experiments.studies.ablations.crossed import crossed_bootstrap
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
 from tests.proofs.online_cpu import CpuSeconds

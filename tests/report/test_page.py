@@ -9,7 +9,7 @@ from selenium.webdriver.common.by import By
 
 from collection.config import ReportSettings
 from collection.report.page import render_page
-from collection.report.plots import Series, line_plot, series
+from collection.report.page_plots import Series, line_plot, series
 from collection.report.sources import STAGES, RunFolder
 from collection.report.summary import build_summary
 from configs.report import get_config

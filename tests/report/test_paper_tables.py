@@ -3,9 +3,11 @@
 import dataclasses
 import json
 import re
-import xml.etree.ElementTree as ElementTree
+import shutil
+import subprocess
 from pathlib import Path
 
+import pandas
 import pytest
 
 from collection.config import ReportSettings
@@ -13,7 +15,6 @@ from collection.evaluation.results import to_json
 from collection.report.comparison import pairs
 from collection.report.evaluations import read_evaluations
 from collection.report.paper_tables import number, p_value, points
-from collection.report.plots import CostCurve, cost_plot
 from collection.report.published import ABLATION, BENCHMARKS, MAIN, REFLECTION, STEPS_SAVED, TABLES
 from configs.report import get_config
 from experiments import report
@@ -31,6 +32,10 @@ def write_table(folder: Path, name: str, results: str, **settings) -> Path:
     config.update({"table": name, "results": results, **settings})
     report.main(from_config(ReportSettings, config), folder)
     return folder
+
+
+def read_plot(path: Path) -> pandas.DataFrame:
+    return pandas.read_csv(path)
 
 
 def cells(folder: Path, first: str, table: int = 0) -> list[str]:
@@ -78,8 +83,8 @@ def whole_table(folders, tmp_path_factory):
 
 def test_only_measured_rows_and_benchmarks_are_there_with_the_papers_figure(main_table):
     columns = head(main_table)
-    assert [name for name in columns if name.endswith(": paper")] == ["WebVoyager: paper", "MiniWoB++: paper"]
-    text = (main_table / "table.md").read_text() + (main_table / "table.html").read_text()
+    assert [name for name in columns if name.endswith(": paper")] == ["WebVoyager: paper"]
+    text = (main_table / "table.md").read_text() + (main_table / "main.tex").read_text()
     assert "Fara-7B" not in text and "F595" not in text and "WebTailBench" not in text
     assert len([row for row in MAIN.rows if f"| {row.title} |" in text]) == 2
     assert cells(main_table, "8B + SFT")[columns.index("WebVoyager: paper")] == "82.65"
@@ -115,8 +120,7 @@ def test_missing_runs_are_marked_in_every_format_and_uneven_ones_too(folders, ma
     whole = make_results("sft", "webvoyager", 0.7, tasks=range(30, 100), seed=1, unjudged=40)
     for file, mark, uneven in (
         ("table.md", "] ¶", " ≠"),
-        ("table.tex", r"] \P{}", r" $\neq$"),
-        ("table.html", "] ¶", " ≠"),
+        ("differences.tex", r"] \P{}", r" $\neq$"),
     ):
         text = (main_table / file).read_text().replace("\\]", "]").replace("\\_", "_")
         assert mark in text and uneven in text, file
@@ -136,12 +140,13 @@ def test_missing_results_are_marked_and_never_a_number(whole_table):
         found = cells(whole_table, title)
         assert found[columns.index("WebVoyager: measured")] == "not run"
         assert found[columns.index("WebVoyager: tasks × runs")] == "not run"
-    assert cells(whole_table, "8B + SFT")[columns.index("WebTailBench: measured")] == "not run"
+    # No policy was measured there.
+    assert "WebTailBench: measured" not in columns and "WebTailBench: paper" in columns
 
 
 def test_policies_and_benchmarks_that_the_paper_lacks_get_rows_and_columns(main_table):
     columns = head(main_table)
-    assert columns[-3:] == ["MiniWoB++: paper", "MiniWoB++: measured", "MiniWoB++: tasks × runs"]
+    assert columns[-2:] == ["MiniWoB++: measured", "MiniWoB++: tasks × runs"]
     own = cells(main_table, "mine")
     assert own[columns.index("WebVoyager: paper")] == "—"
     rate = read_json(main_table / "table.json")["measured"]["mine"]["webvoyager"]["pass_at_1"]["mean"]
@@ -157,8 +162,8 @@ def test_differences_are_on_shared_tasks_and_say_how_many(main_table):
     assert one[0]["pass_at_1"]["low"] > 0.1
     assert one[0]["holm_p"] == one[0]["permutation_p"] < 0.001
     columns = head(main_table, table=2)
-    assert found[columns.index("pass@1: permutation p")] == p_value(one[0]["permutation_p"])
-    assert found[columns.index("McNemar p (pass@k)")].replace("\\", "") == p_value(one[0]["mcnemar_p"])
+    assert found[columns.index("Permutation p")].replace("\\", "") == p_value(one[0]["permutation_p"])
+    assert found[columns.index("McNemar p")].replace("\\", "") == p_value(one[0]["mcnemar_p"])
     assert one[0]["by_level"].keys() == {"easy", "hard"}
 
 
@@ -197,11 +202,13 @@ def test_a_difference_across_judges_is_refused_or_marked_in_every_format(tmp_pat
     assert not list((tmp_path / "refused").iterdir())
     folder = write_table(tmp_path / "asked", "main", named(folders), across_judges=True)
     columns, found = head(folder, table=2), cells(folder, "8b_sft − 8b_base", table=2)
-    for column in ("pass@1, points", "pass@3, points", "Fewer steps where both solve, %"):
+    for column in ("pass@1 (points)", "pass@3 (points)", "Fewer steps where both solve (%)"):
         assert found[columns.index(column)].endswith(" §")
     assert cells(folder, "easy", table=3)[3][-1] != "§"
     assert read_json(folder / "table.json")["differences"][0]["across_judges"]
-    for file, mark in (("table.md", ") §"), ("table.tex", r") \S{}"), ("table.html", ") §")):
+    tex = ("main", "measurements", "differences", "groups")
+    (folder / "all.tex").write_text("".join((folder / f"{name}.tex").read_text() for name in tex))
+    for file, mark in (("table.md", ") §"), ("all.tex", r") \S{}")):
         text = (folder / file).read_text().replace("\\_", "_").replace("\\-", "-")
         assert mark in text and "Different judges" in text
         assert f"webjudge, model o4-mini, temperature 0, from fara@9b8af39 (id {other.id})" in text
@@ -239,22 +246,56 @@ def test_the_same_folders_give_the_same_bytes(main_table, folders, tmp_path):
     again = write_table(tmp_path / "again", "main", named(folders))
     for path in sorted(main_table.iterdir()):
         assert path.read_bytes() == (again / path.name).read_bytes(), path.name
-    assert {path.name for path in main_table.iterdir()} >= {
-        "table.md",
-        "table.tex",
-        "table.html",
-        "table.json",
+    assert {path.name for path in main_table.iterdir()} == {
+        *("table.md", "table.json", "main.tex", "measurements.tex", "differences.tex", "groups.tex"),
+        *(f"{name}.{end}" for name in PLOTS for end in ("pdf", "png", "csv")),
     }
 
 
-def test_cost_plots_are_files_and_on_the_page(main_table):
-    root = ElementTree.fromstring((main_table / "cost-webvoyager.svg").read_text())
-    assert root.tag.endswith("svg")
-    page = (main_table / "table.html").read_text()
-    assert page.count("<svg") == 2
-    assert "US dollars a task" in page
-    ids = re.findall(r' id="([^"]*)"', page)
-    assert len(ids) == len(set(ids))
+PLOTS = ("pass-at-1", "cost-webvoyager", "cost-miniwob")
+
+
+def test_captions_say_only_what_is_true_of_these_runs(main_table, tmp_path):
+    text = (main_table / "differences.tex").read_text()
+    assert "Tasks that only one of the two played are left out" in text and "on both sides" in text
+    assert "ther prompts" not in text
+    same = {
+        label: [write_evaluation(tmp_path / label, make_results(label, "apps", chance, tasks=range(4)))]
+        for label, chance in (("a", 0.0), ("b", 0.0))
+    }
+    folder = write_table(tmp_path / "same", "main", named(same))
+    text = (folder / "table.md").read_text()
+    assert "left out" not in text.split("## How to read")[0].replace("4 tasks left out", "")
+    assert "both sides" not in text.split("## How to read")[0] and "as printed in" not in text
+    found = cells(folder, "b − a", table=2)
+    assert found[head(folder, table=2).index("McNemar p")].replace("\\", "") == "> 0.999"
+    # Neither solved anything.
+    assert "Fewer steps where both solve (%)" not in head(folder, table=2)
+
+
+def test_columns_are_chosen_by_their_titles(folders, tmp_path):
+    names = named(folders)
+    chosen = write_table(tmp_path / "chosen", "main", names, columns="measured, pass@1 (points),Holm p")
+    assert head(chosen) == ["System", "WebVoyager: measured", "MiniWoB++: measured"]
+    assert head(chosen, table=2) == ["First − second", "Benchmark", "pass@1 (points)", "Holm p"]
+    assert "Steps when solved" in head(chosen, table=1)
+    text = (chosen / "differences.tex").read_text()
+    assert "Holm corrects" in text and "McNemar" not in text
+    with pytest.raises(UserError, match=r"config\.columns has 'mesured': use titles of columns: System, "):
+        write_table(tmp_path / "wrong", "main", names, columns="mesured")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs LaTeX with booktabs and adjustbox")
+def test_a_paper_can_take_all_tables(whole_table, tmp_path):
+    names = ("main", "measurements", "differences", "groups")
+    inputs = [f"\\input{{{whole_table / name}}} Table~\\ref{{tab:{name}}}.\\clearpage" for name in names]
+    lines = [r"\documentclass[twocolumn]{article}", r"\usepackage{booktabs,adjustbox}", r"\begin{document}"]
+    (tmp_path / "paper.tex").write_text("\n".join([*lines, *inputs, r"\end{document}"]))
+    command = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex")
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:]
+    assert "undefined" not in done.stdout and "multiply defined" not in done.stdout
 
 
 def test_tokens_are_the_cost_where_a_policy_has_no_price(tmp_path):
@@ -262,10 +303,12 @@ def test_tokens_are_the_cost_where_a_policy_has_no_price(tmp_path):
     paid = write_evaluation(tmp_path / "paid", make_results("paid", "miniwob", 0.6))
     both = named({"free": [free], "paid": [paid]})
     folder = write_table(tmp_path / "tokens", "main", both)
-    assert "tokens a task" in (folder / "table.html").read_text()
+    assert read_plot(folder / "cost-miniwob.csv")["x"].tolist()[:3] == [20_500, 41_000, 61_500]
     assert cells(folder, "free", table=1)[-2:] == ["no price", "20,000 in, 500 out"]
     folder = write_table(tmp_path / "dollars", "main", both, prices="free=0.1/0.4")
-    assert "US dollars a task" in (folder / "table.html").read_text()
+    assert read_plot(folder / "cost-miniwob.csv")["x"].tolist() == pytest.approx(
+        [0.0022, 0.0044, 0.0066, 0.01, 0.02, 0.03]
+    )
     cost = read_json(folder / "table.json")["measured"]["free"]["miniwob"]["cost"]
     assert [cost[f"usd_at_{k}"] for k in (1, 2, 3)] == pytest.approx([0.0022, 0.0044, 0.0066])
 
@@ -291,7 +334,8 @@ def test_the_reflection_table_has_steps_and_savings(tmp_path):
     assert saved[place + 2] == "40 shared tasks"
     whole = write_table(tmp_path / "whole", "reflection", named(folders), published=True)
     saved = cells(whole, "Steps saved, %")
-    assert saved[head(whole).index("WebTailBench: steps, measured")] == "not run"
+    assert saved[head(whole).index("WebTailBench: steps, paper")] == "19.7"
+    assert "WebTailBench: steps, measured" not in head(whole)
 
 
 def test_pairs_of_compared_policies():
@@ -408,14 +452,5 @@ def test_numbers_are_written_for_people():
     assert points({"mean": 0.0, "low": -0.0001, "high": 0.2}) == "0.0 (0.0 to +20.0)"
     assert number({"mean": 9.567, "low": 9.0, "high": 10.0}, 2, "none") == "9.57 (9.00 to 10.00)"
     assert number(None, 2, "none solved") == "none solved"
-    assert [p_value(p) for p in (1.0, 0.04999, 0.00009)] == ["1.0000", "0.0500", "< 0.0001"]
-
-
-def test_costs_far_apart_are_on_a_logarithmic_axis():
-    rates = [(0.5, 0.4, 0.6), (0.6, 0.5, 0.7), (0.7, 0.6, 0.8)]
-    near = cost_plot([CostCurve("a", 0.02, rates), CostCurve("b", 0.03, rates)], "US dollars", "n", "t")
-    far = cost_plot([CostCurve("a", 0.001, rates), CostCurve("b", 0.5, rates)], "US dollars", "n", "t")
-    assert ">0.01<" in far and ">0.1<" in far
-    assert ">0.1<" not in near
-    with pytest.raises(ValueError, match="between 1 and 12"):
-        cost_plot([], "US dollars", "n", "t")
+    found = [p_value(p) for p in (1.0, 0.9999, 0.04999, 0.001, 0.00099)]
+    assert found == ["> 0.999", "> 0.999", "0.0500", "0.0010", "< 0.001"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collection.report.dynamics import dynamics_plot
-from collection.report.plots import line_plot, series, standalone
+from collection.report.page_plots import line_plot, series, standalone
 from collection.viewer.pages.base import MOST, NotFoundError, Page, Sources, whole
 from collection.viewer.pages.runs import state_of
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from collection.evaluation.statistics import CONFIDENCE, crossed_bootstrap
+from collection.evaluation.statistics import CONFIDENCE
 from collection.report.paper_tables import percent, points
 from collection.report.tables import Column, Document, Table, TableRow
+from experiments.studies.ablations.crossed import crossed_bootstrap
 from experiments.studies.ablations.records import SFT, BrowserRun, HeldOut, Settings, TrainingRun
 from experiments.studies.ablations.settings import FULL, VARIANTS
 from rmsweb_jax.errors import UserError
