@@ -92,6 +92,7 @@ def evaluation(workdir: Path, *settings: str) -> tuple[str, ...]:
     return ("experiments.evaluate", *flags, f"--config.apps_folder={workdir / 'apps'}", *settings)
 
 
+@pytest.mark.slow
 def test_a_policy_is_evaluated_on_it_by_what_it_holds(environment, tmp_path):
     # The first is a test call, before a browser starts.
     with ModelServer([DONE, ADD, DONE]) as model:

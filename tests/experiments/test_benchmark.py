@@ -29,6 +29,7 @@ def test_every_host_of_a_pod_measures():
     assert run_two(["-c", TIMED]) == [(0, "nothing")] * 2
 
 
+@pytest.mark.slow
 def test_all_programs_are_measured():
     report = measure(SMALL.model_copy(update={"peak_tflops": 1.0, "warmup": 1, "steps": 2}))
     rows = {row["program"]: row for row in report["programs"]}

@@ -104,7 +104,8 @@ def test_while_programs_are_compiled(commands, begin, kind):
     assert "same command" not in end.error
 
 
-@pytest.mark.parametrize("kind", ["sft", pytest.param("rl", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sft", "rl"])
 def test_a_running_training_saves_and_its_continuation_ends_bitwise_like_an_unbroken_one(
     commands, begin, tmp_path, kind
 ):

@@ -281,6 +281,7 @@ def test_lost_workers_and_browsers_are_replaced(played, tmp_path, monkeypatch):
     assert 1 <= sum(one.retries for one in trajectories) <= len(killed)
 
 
+@pytest.mark.slow
 def test_browsers_survive_from_one_run_of_a_fleet_to_the_next(played, tmp_path):
     """A worker that is lost between two runs is replaced."""
     browsers = []
@@ -297,6 +298,7 @@ def test_browsers_survive_from_one_run_of_a_fleet_to_the_next(played, tmp_path):
     assert not [one for one in psutil.Process().children(recursive=True) if kind_of(one)]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_leaves_its_fleet_usable(played, tmp_path):
     with Fleet(setup(drain_seconds=0.0)) as living:
         with (

@@ -235,6 +235,7 @@ def roomy_url(make, processor):
     engine.close()
 
 
+@pytest.mark.slow
 def test_the_openai_client_of_the_proof_works(roomy_url):
     """The script that `make proof-clients` runs with the newest client, with the one installed here."""
     command = [sys.executable, "tests/serve/third_party/openai_client.py", f"{roomy_url}/v1", "tiny"]
