@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from collection.browser.driver import find_programs
+from collection.browser.chromium import find_programs
 from collection.environments.apps.suite import check_application, prepared, tasks_of
 from collection.environments.miniwob import make_task
 from collection.fleet.config import EpisodeSettings

@@ -13,11 +13,10 @@ from typing import Any
 
 from selenium.common.exceptions import NoSuchFrameException, TimeoutException, WebDriverException
 
-from collection.browser import element_actions, page_actions
-from collection.browser.action_types import ActionContext, ActionError, ActionOutcome, page_gone
+from collection.browser import elements, pages
 from collection.browser.config import BrowserLostError, PageError, TabGoneError, first_line, page_problem
 from collection.browser.files import FileError
-from collection.browser.page import squeeze
+from collection.browser.pages import ActionContext, ActionError, ActionOutcome, page_gone
 from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.schema import EXTRA_ACTIONS, MAX_ACTIONS, Action
@@ -186,14 +185,12 @@ def _catch_errors(browser: Browser, run: Callable[[], ActionOutcome]) -> ActionO
 def _take_events(browser: Browser, context: ActionContext) -> tuple[str, bool]:
     """Returns dialogs, notices and downloads as text for the result, and True if files have arrived."""
     lines = []
-    for what, texts in (("accepted", browser.accepted_dialogs), ("dismissed", browser.dialogs)):
-        for text, count in collections.Counter(map(squeeze, texts)).items():
-            lines.append(f"Dialog {what}: {text!r}" + (f" ({count} times)" if count > 1 else ""))
-            browser.add_incident("dialog", lines[-1])
-    lines += [ACCEPT_HINT] * bool(browser.dialogs)
+    for (what, text), count in collections.Counter(browser.dialogs).items():
+        lines.append(f"Dialog {what}: {text!r}" + (f" ({count} times)" if count > 1 else ""))
+        browser.add_incident("dialog", lines[-1])
+    lines += [ACCEPT_HINT] * any(what == "dismissed" for what, _ in browser.dialogs)
     lines += browser.notices
     browser.dialogs.clear()
-    browser.accepted_dialogs.clear()
     browser.notices.clear()
     downloads = browser.downloads.take(context.files)
     for download in downloads:
@@ -249,7 +246,7 @@ def _indexed(actions: Sequence[Action], position: int) -> bool:
 def _observe_again(browser: Browser, peek: bool) -> str:
     """Takes a snapshot; returns the reason if that failed, else an empty text."""
     outcome = _catch_errors(browser, lambda: ActionOutcome(take_snapshot(browser, peek=peek).url))
-    return outcome.text if outcome.error else ""
+    return browser.redact(outcome.text) if outcome.error else ""
 
 
 def _stop_reason(browser: Browser, action: Action, last: ActionResult) -> str:
@@ -276,28 +273,28 @@ def _stop_reason(browser: Browser, action: Action, last: ActionResult) -> str:
 
 
 _ACTIONS: dict[str, Callable[[Browser, Any, ActionContext], ActionOutcome]] = {
-    "done": page_actions.done,
-    "search_engine": page_actions.search,
-    "go_to_url": page_actions.go_to_url,
-    "go_back": page_actions.go_back,
-    "wait": page_actions.wait,
-    "click_element_by_index": element_actions.click,
-    "input_text": element_actions.input_text,
-    "scroll": page_actions.scroll,
-    "send_keys": element_actions.send_keys,
-    "scroll_to_text": page_actions.scroll_to_text,
-    "extract_structured_data": page_actions.extract,
-    "switch_tab": page_actions.switch_tab,
-    "close_tab": page_actions.close_tab,
-    "get_dropdown_options": element_actions.get_options,
-    "select_dropdown_option": element_actions.select_option,
-    "upload_file_to_element": element_actions.upload,
-    "write_file": page_actions.write_file,
-    "replace_file_str": page_actions.replace_in_file,
-    "read_file": page_actions.read_file,
-    "execute_js": page_actions.execute_js,
-    "click_coordinates": element_actions.click_coordinates,
-    "double_click_element": element_actions.double_click,
-    "drag_element": element_actions.drag,
-    "hover_element": element_actions.hover,
+    "done": pages.done,
+    "search_engine": pages.search,
+    "go_to_url": pages.go_to_url,
+    "go_back": pages.go_back,
+    "wait": pages.wait,
+    "click_element_by_index": elements.click,
+    "input_text": elements.input_text,
+    "scroll": pages.scroll,
+    "send_keys": elements.send_keys,
+    "scroll_to_text": pages.scroll_to_text,
+    "extract_structured_data": pages.extract,
+    "switch_tab": pages.switch_tab,
+    "close_tab": pages.close_tab,
+    "get_dropdown_options": elements.get_options,
+    "select_dropdown_option": elements.select_option,
+    "upload_file_to_element": elements.upload,
+    "write_file": pages.write_file,
+    "replace_file_str": pages.replace_in_file,
+    "read_file": pages.read_file,
+    "execute_js": pages.execute_js,
+    "click_coordinates": elements.click_coordinates,
+    "double_click_element": elements.double_click,
+    "drag_element": elements.drag,
+    "hover_element": elements.hover,
 }

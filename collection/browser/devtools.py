@@ -1,4 +1,4 @@
-"""A DevTools connection next to the driver's: scripts in isolated worlds, and dialogs.
+"""The browser's DevTools, next to its driver: commands and events, scripts in isolated worlds, and dialogs.
 
 An isolated world has the nodes of a page and nothing else of it: our scripts leave no name, no function and
 no listener in the page, and the page cannot change what they see. Event listeners and closed
@@ -11,12 +11,17 @@ import base64
 import concurrent.futures
 import contextlib
 import dataclasses
+import itertools
 import json
 import pathlib
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
+import websocket
 from selenium.common.exceptions import (
     JavascriptException,
     StaleElementReferenceException,
@@ -24,10 +29,10 @@ from selenium.common.exceptions import (
     WebDriverException,
 )
 
-from collection.browser.devtools_connection import Answer, DevToolsConnection, DocumentGoneError
-
+_CONNECT_S = 30.0
 _WORLD_NAME = "collector"
-_WORLD = pathlib.Path(__file__).with_name("world.js").read_text(encoding="utf-8")
+_FOLDER = pathlib.Path(__file__).parent
+_WORLD = "".join((_FOLDER / name).read_text(encoding="utf-8") for name in ("world.js", "actions.js"))
 _RUN = (
     "function () {{ return globalThis.rmsweb ?"
     " rmsweb.run(function () {{\n{code}\n}}, arguments, {document}) : ''; }}"
@@ -46,13 +51,117 @@ _STORM_S = 10.0
 _MAX_WORLDS = 100
 _GROUP = "collector"
 
+Answer = concurrent.futures.Future[dict[str, Any]]
 
-@dataclasses.dataclass(frozen=True)
-class Dialog:
-    """A dialog of a page: `kind` is alert, confirm, prompt or beforeunload."""
 
-    kind: str
-    text: str
+class DocumentGoneError(Exception):
+    """The browser has not carried out a command: the document, frame or tab that it is about has gone."""
+
+
+class Fields(dict[str, Any]):
+    """An object in an answer or an event.
+
+    Chromium also answers about what is just going, with `null` or without fields that it documents. To read
+    such a field raises DocumentGoneError.
+    """
+
+    def __missing__(self, name: str) -> Any:
+        raise DocumentGoneError(f"the browser's answer has no {name}")
+
+    @classmethod
+    def of(cls, value: Any) -> Fields:
+        """Returns the object without fields that are null, and fields of no object for any other value."""
+        return cls((name, one) for name, one in value.items() if one is not None) if value else cls()
+
+
+class DevToolsConnection:
+    """Sends commands, also from several threads; a thread of its own reads answers and events.
+
+    Args:
+      url: WebSocket address of the browser.
+      on_event: called in the reading thread with every event; must not wait for an answer.
+      on_lost: called in the reading thread when the connection has ended.
+
+    Raises:
+      OSError: from the constructor, if there is no connection.
+      ConnectionError: from `send` and from answers, once the browser is gone.
+    """
+
+    def __init__(
+        self, url: str, on_event: Callable[[dict[str, Any]], None], on_lost: Callable[[], None] = lambda: None
+    ) -> None:
+        self._on_event, self._on_lost = on_event, on_lost
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, tuple[str, Answer]] = {}
+        self._sending = threading.Lock()
+        self._lost = False
+        place = urlsplit(url)
+        # The library would take the environment's proxy to this machine's browsers, too.
+        stream = socket.create_connection((place.hostname, place.port), _CONNECT_S)
+        try:
+            # Answers are as large as pages: checking their encoding in Python would take seconds.
+            self._socket = websocket.create_connection(
+                url, timeout=_CONNECT_S, suppress_origin=True, skip_utf8_validation=True, socket=stream
+            )
+        except websocket.WebSocketException as error:
+            raise ConnectionError(str(error)) from error
+        self._socket.settimeout(None)
+        threading.Thread(target=self._read, name="devtools", daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._socket.sock is not None:
+                # To close it would leave the reading thread where it waits.
+                self._socket.sock.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError, websocket.WebSocketException):
+            self._socket.shutdown()
+
+    def send(self, session: str, method: str, **params: Any) -> Answer:
+        """Sends a command to a session, "" being the browser; its answer may be a DocumentGoneError."""
+        number, answer = next(self._ids), Answer()
+        message = {"id": number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        self._waiting[number] = (session, answer)
+        try:
+            with self._sending:
+                self._socket.send(json.dumps(message))
+        except (OSError, websocket.WebSocketException) as error:
+            raise ConnectionError(f"DevTools is gone: {error}") from error
+        if self._lost:
+            self.fail(ConnectionError("DevTools is gone"))
+        return answer
+
+    def fail(self, error: Exception, session: str | None = None) -> None:
+        """Ends the waiting for answers of a session, or of all."""
+        for number, (owner, answer) in list(self._waiting.items()):
+            if session in (None, owner) and self._waiting.pop(number, None):
+                answer.set_exception(error)
+
+    def _read(self) -> None:
+        try:
+            while text := self._socket.recv():
+                self._receive(json.loads(text, object_hook=Fields.of))
+        except (OSError, ValueError, websocket.WebSocketException):
+            pass
+        finally:
+            # Also after an error of our own: nothing would ever be answered.
+            self._lost = True
+            self.fail(ConnectionError("DevTools is gone"))
+            self._on_lost()
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        if "id" not in message:
+            with contextlib.suppress(DocumentGoneError):
+                self._on_event(message)
+            return
+        _, answer = self._waiting.pop(message["id"], ("", None))
+        if answer is None:
+            return
+        if "error" in message:
+            answer.set_exception(DocumentGoneError(message["error"].get("message", "")))
+        else:
+            answer.set_result(message.get("result", Fields()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,14 +172,14 @@ class Frame:
     session: str
 
 
-class DevTools:
+class DevTools(DevToolsConnection):
     """A connection to a browser; a thread reads it and answers dialogs as they open.
 
     Args:
       url: WebSocket address of the browser.
       timeout_s: time limit for every answer of a page.
-      answer: called in the reading thread with every dialog, and with True for those to report; returns True
-        to accept the dialog.
+      answer: called in the reading thread with the kind (alert, confirm, prompt or beforeunload) and the text
+        of every dialog, and with True for those to report; returns True to accept the dialog.
 
     Raises:
       ConnectionError: from all methods, once the browser is gone.
@@ -78,24 +187,16 @@ class DevTools:
       DocumentGoneError: from all methods, if the document, the frame or the tab has gone meanwhile.
     """
 
-    def __init__(
-        self,
-        url: str,
-        timeout_s: float,
-        answer: Callable[[Dialog, bool], bool],
-    ) -> None:
+    def __init__(self, url: str, timeout_s: float, answer: Callable[[str, str, bool], bool]) -> None:
         self._timeout_s = timeout_s
         self._answer = answer
         self._sessions: dict[str, str] = {}  # By the target id of a tab or a frame.
         self._dialogs: dict[str, int] = {}  # Number in the tab's document, by session.
         self._listeners: dict[str, tuple[str, dict[int, int]]] = {}  # Kinds by node, by frame and world.
         self._opened = 0
-        self._connection = DevToolsConnection(url, self._event)
+        super().__init__(url, self._event)
         # Includes tabs that pages open later. With `Target.setAutoAttach`, `window.open` would not return.
         self._command("", "Target.setDiscoverTargets", discover=True)
-
-    def close(self) -> None:
-        self._connection.close()
 
     def targets(self) -> list[dict[str, Any]]:
         """Returns what DevTools knows about all tabs, frames and workers of the browser."""
@@ -109,6 +210,10 @@ class DevTools:
         """Closes a tab, also one that hangs or has closed already."""
         with contextlib.suppress(DocumentGoneError):
             self._command("", "Target.closeTarget", targetId=target)
+
+    def keep_downloads(self, folder: str) -> None:
+        """Downloads go to a folder, of all windows, as long as this connection lasts."""
+        self._command("", "Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
 
     def screenshot(self, target: str) -> bytes:
         """Returns the viewport of a tab as PNG."""
@@ -196,7 +301,10 @@ class DevTools:
         The value is 1 for clicks, 2 for presses and 3 for both.
         """
         context = self._world(frame)
-        document = self._evaluate(frame, context, f"{_WORLD} document")["objectId"]
+        found = self._evaluate(frame, context, "globalThis.rmsweb ? document : 0")
+        if "objectId" not in found:  # The document is older than our connection to its tab.
+            found = self._evaluate(frame, context, f"{_WORLD} document")
+        document = found["objectId"]
         node = self._command(frame.session, "DOM.describeNode", objectId=document)["node"]
         # Handlers in attributes are compiled for the object's world, which has to be the page's.
         number = node["backendNodeId"]
@@ -242,7 +350,7 @@ class DevTools:
         sent = []
         for kind, (x, y), button in events:
             event = {"type": kind, "x": x, "y": y, "modifiers": _CTRL if ctrl else 0, **button}
-            sent.append(self._send(frame.session, "Input.dispatchMouseEvent", **event))
+            sent.append(self.send(frame.session, "Input.dispatchMouseEvent", **event))
             if way:  # Pages look at a drag from time to time.
                 time.sleep(_DRAG_STEP_S)
         self._result(sent[0])  # The tab was there.
@@ -286,7 +394,7 @@ class DevTools:
         """Returns objects of the world by node; nodes that are gone are left out."""
         params = {"executionContextId": context, "objectGroup": _GROUP}
         sent = {
-            node: self._send(frame.session, "DOM.resolveNode", backendNodeId=node, **params) for node in nodes
+            node: self.send(frame.session, "DOM.resolveNode", backendNodeId=node, **params) for node in nodes
         }
         found = {}
         for node, answer in sent.items():
@@ -295,7 +403,7 @@ class DevTools:
         return found
 
     def _describe(self, frame: Frame, objects: Sequence[str]) -> list[dict[str, Any]]:
-        sent = [self._send(frame.session, "DOM.describeNode", objectId=one) for one in objects]
+        sent = [self.send(frame.session, "DOM.describeNode", objectId=one) for one in objects]
         return [self._result(answer)["node"] for answer in sent]
 
     def _objects(self, frame: Frame, context: int, expression: str) -> list[str]:
@@ -330,7 +438,7 @@ class DevTools:
         return answer["result"].get("value")
 
     def _release(self, frame: Frame) -> None:
-        self._send(frame.session, "Runtime.releaseObjectGroup", objectGroup=_GROUP)
+        self.send(frame.session, "Runtime.releaseObjectGroup", objectGroup=_GROUP)
 
     def _world(self, frame: Frame) -> int:
         """Returns the number of the isolated world of a frame, which is made if there is none."""
@@ -347,10 +455,7 @@ class DevTools:
         return session
 
     def _command(self, session: str, method: str, **params: Any) -> dict[str, Any]:
-        return self._result(self._send(session, method, **params))
-
-    def _send(self, session: str, method: str, **params: Any) -> Answer:
-        return self._connection.send(session, method, **params)
+        return self._result(self.send(session, method, **params))
 
     def _result(self, answer: Answer) -> dict[str, Any]:
         opened = self._opened
@@ -367,7 +472,7 @@ class DevTools:
         params, session = message["params"], message.get("sessionId", "")
         match message["method"]:
             case "Target.targetCreated" if params["targetInfo"]["type"] == "page":
-                self._send(
+                self.send(
                     "", "Target.attachToTarget", targetId=params["targetInfo"]["targetId"], flatten=True
                 )
             case "Target.attachedToTarget" if params["targetInfo"]["type"] == "page":
@@ -376,28 +481,28 @@ class DevTools:
                 gone = params["sessionId"]
                 self._sessions = {key: one for key, one in self._sessions.items() if one != gone}
                 self._dialogs.pop(gone, None)
-                self._connection.fail(DocumentGoneError("the tab or frame has closed"), gone)
+                self.fail(DocumentGoneError("the tab or frame has closed"), gone)
             case "Inspector.targetCrashed":
-                self._connection.fail(WebDriverException("tab crashed"), session)
+                self.fail(WebDriverException("tab crashed"), session)
             case "Page.frameNavigated" if "parentId" not in params["frame"]:
                 self._dialogs[session] = 0
             case "Page.javascriptDialogOpening":
                 self._opened += 1
                 self._dialogs[session] = self._dialogs.get(session, 0) + 1
-                dialog = Dialog(params["type"], params["message"])
-                accept = self._answer(dialog, self._dialogs[session] <= _MAX_DIALOGS)
-                self._send(session, "Page.handleJavaScriptDialog", accept=accept)
+                report = self._dialogs[session] <= _MAX_DIALOGS
+                accept = self._answer(params["type"], params["message"], report)
+                self.send(session, "Page.handleJavaScriptDialog", accept=accept)
                 if self._dialogs[session] == _MAX_DIALOGS:
-                    self._send(session, "Runtime.evaluate", expression=_NO_MORE_DIALOGS)
+                    self.send(session, "Runtime.evaluate", expression=_NO_MORE_DIALOGS)
 
     def _prepare(self, target: str, session: str) -> None:
         if target in self._sessions:
             return
         self._sessions[target] = session
-        self._send(session, "Inspector.enable")
-        self._send(session, "Page.enable")
+        self.send(session, "Inspector.enable")
+        self.send(session, "Page.enable")
         # Before the page's own scripts, so that no request is missed.
-        self._send(session, "Page.addScriptToEvaluateOnNewDocument", source=_WORLD, worldName=_WORLD_NAME)
+        self.send(session, "Page.addScriptToEvaluateOnNewDocument", source=_WORLD, worldName=_WORLD_NAME)
 
 
 def _node_of(reference: str) -> int:

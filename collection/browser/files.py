@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 import re
 import shutil
@@ -133,7 +132,7 @@ class Downloads:
 
     def clear(self) -> None:
         """Removes all files."""
-        for path in self._paths():
+        for path, _ in self._files():
             path.unlink(missing_ok=True)
         self._reported.clear()
 
@@ -149,45 +148,30 @@ class Downloads:
         deadline = time.monotonic() + _WAIT_S
         while self.arriving() and time.monotonic() < deadline:
             time.sleep(0.05)
-        if self._bytes() > _DISK_FACTOR * self._max_bytes:
+        if sum(size for _, size in self._files()) > _DISK_FACTOR * self._max_bytes:
             raise BrowserLostError("the browser's downloads fill the disk")
         taken = []
-        for path in self._paths():
-            with contextlib.suppress(FileNotFoundError):
-                size = path.stat().st_size
-                partial = path.name.endswith(_PARTIAL)
-                whole = path.name.removesuffix(_PARTIAL[0])
-                if partial and (size <= self._max_bytes or whole in self._reported):
-                    continue
-                if whole in self._reported:  # Reported while it was unfinished.
-                    path.unlink(missing_ok=True)
-                    continue
+        for path, size in self._files():
+            partial = path.name.endswith(_PARTIAL)
+            whole = path.name.removesuffix(_PARTIAL[0])
+            if partial and (size <= self._max_bytes or whole in self._reported):
+                continue
+            if whole not in self._reported:  # Else it was reported while it was unfinished.
                 name = _plain_name(whole)
                 problem = self._problem(size, len(taken), files)
                 if not problem and files is not None:
                     name = _free_name(files, name)
                     problem = _move(path, files.folder / name)
-                if partial:
-                    self._reported.add(whole)  # It goes on: cancelling needs an id that only events have.
-                else:
-                    path.unlink(missing_ok=True)
                 taken.append(Download(name, size, problem))
+            if partial:
+                self._reported.add(whole)  # It goes on: cancelling needs an id that only events have.
+            else:
+                path.unlink(missing_ok=True)
         return taken
 
     def arriving(self) -> bool:
         """Returns True while an unfinished file is within the size limit."""
-        for path in self._paths():
-            with contextlib.suppress(FileNotFoundError):
-                if path.name.endswith(_PARTIAL) and path.stat().st_size <= self._max_bytes:
-                    return True
-        return False
-
-    def _bytes(self) -> int:
-        total = 0
-        for path in self._paths():
-            with contextlib.suppress(FileNotFoundError):
-                total += path.stat().st_size
-        return total
+        return any(path.name.endswith(_PARTIAL) and size <= self._max_bytes for path, size in self._files())
 
     def _problem(self, size: int, before: int, files: FileFolder | None) -> str:
         if size > self._max_bytes:
@@ -198,14 +182,14 @@ class Downloads:
             return f"more than {MAX_AT_ONCE} files at once"
         return "the file folder is full" if files.is_full() else ""
 
-    def _paths(self) -> list[pathlib.Path]:
-        """Returns the files in the folder, oldest first."""
+    def _files(self) -> list[tuple[pathlib.Path, int]]:
+        """Returns the files in the folder with their sizes, oldest first."""
         found = []
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    found.append((entry.stat().st_mtime_ns, entry.path))
-        return [pathlib.Path(path) for _, path in sorted(found)]
+        for path in self.folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.stat(), path))
+        found.sort(key=lambda one: (one[0].st_mtime_ns, one[1]))
+        return [(path, status.st_size) for status, path in found]
 
 
 def _move(path: pathlib.Path, to: pathlib.Path) -> str:

@@ -39,10 +39,8 @@ def pdf_text(path: pathlib.Path) -> str:
     except subprocess.TimeoutExpired as error:
         raise PdfError("takes too long to read") from error
     text = reader.stdout.decode("utf-8", "replace")
-    if reader.returncode == 2:
-        raise PdfError(text)
     if reader.returncode:
-        raise PdfError("takes too much time or memory to read")
+        raise PdfError(text if reader.returncode == 2 else "takes too much time or memory to read")
     return text
 
 
@@ -50,42 +48,32 @@ def _extract(path: str) -> str:
     # Imported here: only the separate process needs it, and each browser's would wait half a second.
     import pypdf
 
-    try:
-        reader = pypdf.PdfReader(path)
-        # Many files are encrypted with an empty password, which only forbids printing.
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise PdfError("is encrypted")
-        count, parts, length, number = len(reader.pages), [], 0, 0
-        for number in range(min(count, MAX_PAGES)):
-            text = reader.pages[number].extract_text().strip()
-            if text:
-                parts.append(f"Page {number + 1} of {count}\n{text}")
-                length += len(parts[-1])
-            if length >= MAX_CHARS:
-                break
-    except (PdfError, MemoryError):
-        raise
-    # On broken files the library raises exceptions of any kind.
-    except Exception as error:
-        raise PdfError(f"is no readable PDF ({type(error).__name__})") from error
-    if not parts:
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # It logs every flaw that it tolerates.
+    reader = pypdf.PdfReader(path)
+    # Many files are encrypted with an empty password, which only forbids printing.
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise PdfError("is encrypted")
+    count, text, number = len(reader.pages), "", 0
+    for number in range(1, min(count, MAX_PAGES) + 1):
+        if found := reader.pages[number - 1].extract_text().strip():
+            text += ("\n\n" if text else "") + f"Page {number} of {count}\n{found}"
+        if len(text) >= MAX_CHARS:
+            break
+    if not text:
         where = f" on its first {MAX_PAGES} of {count} pages" if count > MAX_PAGES else ""
         raise PdfError(f"holds no text{where}, perhaps only images")
-    text = "\n\n".join(parts)
-    rest = number + 1 < count or len(text) > MAX_CHARS
-    return text[:MAX_CHARS] + (f"\n\nCut at page {number + 1} of {count}" if rest else "")
-
-
-def _main() -> int:
-    # The library logs every flaw that it tolerates.
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    try:
-        answer, code = _extract(sys.argv[1]), 0
-    except PdfError as error:
-        answer, code = str(error), 2
-    sys.stdout.buffer.write(answer.encode("utf-8", "replace"))
-    return code
+    cut = number < count or len(text) > MAX_CHARS
+    return text[:MAX_CHARS] + (f"\n\nCut at page {number} of {count}" if cut else "")
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    try:
+        answer, code = _extract(sys.argv[1]), 0
+    except PdfError as problem:
+        answer, code = str(problem), 2
+    except MemoryError:
+        raise
+    except Exception as problem:  # On broken files the library raises exceptions of any kind.
+        answer, code = f"is no readable PDF ({type(problem).__name__})", 2
+    sys.stdout.buffer.write(answer.encode("utf-8", "replace"))
+    sys.exit(code)

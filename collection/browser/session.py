@@ -1,4 +1,4 @@
-"""The browser: navigation within the guard's limits, waiting for pages to settle, and screenshots."""
+"""The browser of an episode: navigation within the guard's limits, waiting for pages, state and downloads."""
 
 from __future__ import annotations
 
@@ -17,20 +17,15 @@ from collection.browser.config import (
     page_problem,
 )
 from collection.browser.files import Downloads
+from collection.browser.guard.egress import place_of
 from collection.browser.guard.guard import Guard
-from collection.browser.guard.refusals import place_of
-from collection.browser.storage_state import StorageState, page_state, read_state
+from collection.browser.storage_state import StorageState, read_state
 from collection.browser.tabs import Tabs
 from rmsweb_jax.errors import UserError
 
 _SETTLE = pathlib.Path(__file__).with_name("settle.js").read_text(encoding="utf-8")
-
 # What the browser says where the guard has refused, not reached or ended a connection.
-_CONNECTION_PROBLEMS = {
-    "ERR_SOCKS_CONNECTION_FAILED",
-    "ERR_CONNECTION_RESET",
-    "ERR_EMPTY_RESPONSE",
-}
+_CONNECTION_PROBLEMS = {"ERR_SOCKS_CONNECTION_FAILED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE"}
 
 __all__ = ["Browser", "BrowserConfig", "BrowserLostError", "PageError", "first_line"]
 
@@ -40,7 +35,7 @@ class Browser(Tabs):
 
     Attributes:
       downloads: the download folder.
-      dialogs, guard, snapshot, latest, notices: see `DriverConnection` and `Tabs`.
+      dialogs, guard, snapshot, latest, notices: see `Tabs`.
 
     Raises:
       UserError: Chromium or its driver is missing or does not start.
@@ -51,11 +46,7 @@ class Browser(Tabs):
         config = config or BrowserConfig()
         super().__init__(config, guard)
         self.downloads = Downloads(self._process.downloads, config.download_mb)
-        # The setting lasts as long as the window it is made from, so it is made from the spare window.
-        self.call(self._driver.switch_to.window, self._spare)
-        folder = str(self.downloads.folder)
-        self.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder)
-        self.call(self._driver.switch_to.window, self._current)
+        self.call(self._devtools.keep_downloads, str(self.downloads.folder))
 
     def goto(self, url: str) -> None:
         """Opens a page. Raises PageError if the guard refuses it or it cannot be reached."""
@@ -148,8 +139,7 @@ class Browser(Tabs):
             raise BrowserLostError("the browser's tabs cannot be emptied")
         self.downloads.clear()
         self.dialogs.clear()
-        self.accepted_dialogs.clear()
-        self._take_refused_documents()
+        self._refused_documents()
         self.notices.clear()
         self._incidents.clear()
         self._tab_ids.clear()
@@ -168,8 +158,8 @@ class Browser(Tabs):
         for cookie in state.cookies:
             self.cdp("Network.setCookie", **cookie.to_devtools())
         for storage in state.origins:
-            if self.guard is None or not self.guard.watches:
-                raise UserError("config.browser.storage_state: localStorage needs a guard with a proxy")
+            if self.guard is None:
+                raise UserError("config.browser.storage_state: localStorage needs a guard")
             # An empty page of the origin, which the guard makes: nothing is sent to the site.
             self.guard.serve_empty(f"{storage.origin}/")
             self.call(self._driver.get, f"{storage.origin}/")
@@ -181,7 +171,13 @@ class Browser(Tabs):
     def storage_state(self) -> StorageState:
         """Returns all cookies, and the localStorage of the page that is open."""
         origin, items = self.script("return [location.origin, Object.entries(localStorage)]")
-        return page_state(self.cdp, origin, dict(items))
+        storage = [{"name": name, "value": value} for name, value in items]
+        return StorageState.model_validate(
+            {
+                "cookies": self.cdp("Storage.getCookies")["cookies"],
+                "origins": [{"origin": origin, "localStorage": storage}] if storage else [],
+            }
+        )
 
     def _empty(self) -> None:
         pages = self._list_pages()

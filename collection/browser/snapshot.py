@@ -1,4 +1,4 @@
-"""Snapshots of a page: one script per frame, then lines, stats and an `Observation`.
+"""Looks at a page: one script per frame, then lines, stats, a screenshot and an `Observation`.
 
 The cost and the size of a snapshot are bounded for any page: by `MAX_LINES`, `MAX_CHARS` and `MAX_FRAMES`
 here and by limits in the script. `<page_stats>` says if a page had more.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from selenium.common.exceptions import JavascriptException, NoSuchFrameException
+from PIL import Image, ImageDraw, ImageFont
+from selenium.common.exceptions import JavascriptException, NoSuchFrameException, WebDriverException
 
 from collection.browser.config import PageError, TabGoneError
+from collection.browser.guard.redaction import Box, secret_boxes
 from collection.browser.page import MAX_PAGE_CHARS, ActionTarget, PageNode, Snapshot, render_node, squeeze
-from collection.browser.screenshot import take_screenshot
 from collection.browser.session import Browser
 from rmsweb_jax.records.schema import Element, Observation
 
@@ -33,6 +35,11 @@ MAX_LINES = 6000
 MAX_CHARS = 3 * MAX_PAGE_CHARS
 _SCRIPT = pathlib.Path(__file__).with_name("snapshot.js").read_text(encoding="utf-8")
 _NEW, _INTERACTIVE, _SECRET = 1, 2, 4
+_COLORS = ((214, 39, 40), (31, 119, 180), (44, 160, 44), (255, 127, 14), (148, 103, 189))
+_HIDDEN = (128, 128, 128)
+_DASH, _GAP = 4, 3
+# An element with fewer characters of text cannot be found by it, so its box gets the index.
+_LABELLED_BELOW = 3
 
 
 @dataclasses.dataclass
@@ -43,38 +50,64 @@ class _SnapshotLine:
     raw: list[Any]
     document: float
     frames: tuple[int, ...]
-    box: tuple[int, int, int, int]
+    box: Box
 
 
-@dataclasses.dataclass(frozen=True)
-class _FramePlace:
-    """Where a frame is in the window: its origin, and the size of its pixels."""
-
-    x: float = 0.0
-    y: float = 0.0
-    scale: float = 1.0
-
-    def in_window(self, box: Sequence[int]) -> tuple[int, int, int, int]:
-        """Returns a box that a script measured in the frame, in pixels of the window."""
-        dx, dy = round(self.x), round(self.y)
-        left, top, right, bottom = (round(self.scale * value) for value in box)
-        return left + dx, top + dy, right + dx, bottom + dy
-
-    def inner(self, x: float, y: float, scale: float) -> _FramePlace:
-        """Returns the place of a frame in this one."""
-        return _FramePlace(self.x + self.scale * x, self.y + self.scale * y, self.scale * scale)
-
-
-@dataclasses.dataclass
-class _SnapshotParts:
+class _Walk:
     """Lines and counts of all frames so far."""
 
-    lines: list[_SnapshotLine] = dataclasses.field(default_factory=list)
-    links: int = 0
-    elements: int = 0
-    chars: int = 0
-    frames: int = 0
-    cut: bool = False
+    def __init__(self, browser: Browser, peek: bool) -> None:
+        self._browser, self._peek = browser, peek
+        self.lines: list[_SnapshotLine] = []
+        self.links = self.elements = self._chars = self._frames = 0
+        self.cut = False
+
+    def frame(
+        self, options: dict[str, Any], frames: tuple[int, ...], depth: int, place: tuple[float, float, float]
+    ) -> dict[str, Any]:
+        """Walks the current frame and those in it; returns the script's answer for it.
+
+        Args:
+          frames: numbers of the enclosing frame elements.
+          depth: of its lines.
+          place: where it is in the window: its origin, and the size of its pixels.
+        """
+        limits = {"max_lines": MAX_LINES - len(self.lines), "max_chars": MAX_CHARS - self._chars}
+        answer = self._browser.script(_SCRIPT, {"peek": self._peek, **options, **limits}, listeners=True)
+        self.links += answer["counts"]["links"]
+        self.elements += answer["counts"]["elements"]
+        self._chars += answer["chars"]
+        self.cut = self.cut or answer["cut"]
+        left, top, size = place
+        for raw in answer["lines"]:
+            x0, y0, x1, y1 = (round(size * value) for value in raw[6] or (0, 0, 0, 0))
+            box = (x0 + round(left), y0 + round(top), x1 + round(left), y1 + round(top))
+            self.lines.append(_SnapshotLine(depth + raw[0], raw, answer["document"], frames, box))
+            if not raw[10] or len(frames) >= MAX_FRAME_DEPTH:
+                continue
+            if self._frames >= MAX_FRAMES or self.cut:
+                self.cut = True
+                continue
+            self._frames += 1
+            element, x, y, covered, bounds, view, scale = answer["frames"][raw[10] - 1]
+            inner = {
+                "known": options["known"] or not answer["first"],
+                "covered": options["covered"] or covered,
+                "bounds": bounds,
+                "view": view,
+            }
+            try:
+                self._browser.enter_frame(element)
+            except NoSuchFrameException:
+                continue  # It is gone, or unreadable, and stays empty.
+            try:
+                at = (left + size * x, top + size * y, size * scale)
+                self.frame(inner, (*frames, raw[5]), depth + raw[0] + 1, at)
+            except (JavascriptException, NoSuchFrameException):
+                self.cut = True
+            finally:
+                self._browser.leave_frame()
+        return answer
 
 
 def take_snapshot(browser: Browser, peek: bool = False) -> Snapshot:
@@ -87,10 +120,9 @@ def take_snapshot(browser: Browser, peek: bool = False) -> Snapshot:
       The snapshot, also stored in `browser.latest` and, unless `peek`, in `browser.snapshot`.
     """
     browser.sweep_if_needed()
-    parts = _SnapshotParts()
-    options = {"peek": peek, "known": False, "covered": False, "bounds": None, "view": None}
-    top = _walk_frame(browser, parts, options, (), 0, _FramePlace())
-    browser.latest = snapshot = _assemble(browser.current_handle, top, parts)
+    walk = _Walk(browser, peek)
+    top = walk.frame({"known": False, "covered": False, "bounds": None, "view": None}, (), 0, (0.0, 0.0, 1.0))
+    browser.latest = snapshot = _assemble(browser.current_handle, top, walk)
     if not peek:
         browser.snapshot = snapshot
     return snapshot
@@ -128,7 +160,7 @@ def observe(browser: Browser, images: ImageStore | None, boxes: bool = True) -> 
 def _observe(browser: Browser, images: ImageStore | None, boxes: bool) -> tuple[Observation, str] | None:
     """Returns None if the tab or its document has changed meanwhile. Text alone is of one document always."""
     snapshot = take_snapshot(browser)
-    png = None if images is None else take_screenshot(browser, snapshot, boxes)
+    png = None if images is None else _screenshot(browser, snapshot, boxes)
     tabs = browser.tabs(snapshot)
     if browser.current_handle != snapshot.target or (images is not None and not browser.shows(snapshot)):
         return None
@@ -147,71 +179,13 @@ def _observe(browser: Browser, images: ImageStore | None, boxes: bool) -> tuple[
     return observation, snapshot.stats
 
 
-def _walk_frame(
-    browser: Browser,
-    parts: _SnapshotParts,
-    options: dict[str, Any],
-    frames: tuple[int, ...],
-    depth: int,
-    place: _FramePlace,
-) -> dict[str, Any]:
-    limits = {"max_lines": MAX_LINES - len(parts.lines), "max_chars": MAX_CHARS - parts.chars}
-    answer = browser.script(_SCRIPT, {**options, **limits}, listeners=True)
-    parts.links += answer["counts"]["links"]
-    parts.elements += answer["counts"]["elements"]
-    parts.chars += answer["chars"]
-    parts.cut = parts.cut or answer["cut"]
-    for raw in answer["lines"]:
-        box = place.in_window(raw[6] or (0, 0, 0, 0))
-        parts.lines.append(_SnapshotLine(depth + raw[0], raw, answer["document"], frames, box))
-        if not raw[10] or len(frames) >= MAX_FRAME_DEPTH:
-            continue
-        if parts.frames >= MAX_FRAMES or parts.cut:
-            parts.cut = True
-            continue
-        parts.frames += 1
-        element, x, y, covered, bounds, view, scale = answer["frames"][raw[10] - 1]
-        inner = {
-            "peek": options["peek"],
-            "known": options["known"] or not answer["first"],
-            "covered": options["covered"] or covered,
-            "bounds": bounds,
-            "view": view,
-        }
-        at = place.inner(x, y, scale)
-        _enter_frame(browser, parts, element, inner, (*frames, raw[5]), depth + raw[0] + 1, at)
-    return answer
-
-
-def _enter_frame(
-    browser: Browser,
-    parts: _SnapshotParts,
-    element: Any,
-    options: dict[str, Any],
-    frames: tuple[int, ...],
-    depth: int,
-    place: _FramePlace,
-) -> None:
-    """Walks a frame inside the current one; a frame that is gone or unreadable stays empty."""
-    try:
-        browser.enter_frame(element)
-    except NoSuchFrameException:
-        return
-    try:
-        _walk_frame(browser, parts, options, frames, depth, place)
-    except (JavascriptException, NoSuchFrameException):
-        parts.cut = True
-    finally:
-        browser.leave_frame()
-
-
-def _assemble(target: str, top: dict[str, Any], parts: _SnapshotParts) -> Snapshot:
+def _assemble(target: str, top: dict[str, Any], walk: _Walk) -> Snapshot:
     nodes: list[PageNode] = []
     targets: dict[int, ActionTarget] = {}
     elements: list[Element] = []
-    secrets: list[tuple[int, int, int, int]] = []
+    secrets: list[Box] = []
     digest = hashlib.sha256(top["url"].encode("utf-8", "replace"))
-    for position, line in enumerate(parts.lines):
+    for position, line in enumerate(walk.lines):
         _, tag, text, attributes, flags, uid, _, marker, above, below, _, href, *_ = line.raw
         attributes = dict(attributes or ())
         if flags & _SECRET:
@@ -236,7 +210,7 @@ def _assemble(target: str, top: dict[str, Any], parts: _SnapshotParts) -> Snapsh
         if not tag:
             elements.append(Element(index=None, tag=href, text=node.text))
             continue
-        own = _own_text(parts.lines, position)
+        own = _own_text(walk.lines, position)
         if index is not None:
             label = tuple(
                 attributes.get(key, "") for key in ("id", "name", "type", "aria-label", "placeholder")
@@ -254,8 +228,8 @@ def _assemble(target: str, top: dict[str, Any], parts: _SnapshotParts) -> Snapsh
         targets=targets,
         elements=tuple(elements),
         secrets=tuple(secrets),
-        stats=f"{parts.links} links, {len(targets)} interactive, {parts.elements} elements"
-        + (", more not looked at" if parts.cut else ""),
+        stats=f"{walk.links} links, {len(targets)} interactive, {walk.elements} elements"
+        + (", more not looked at" if walk.cut else ""),
         fingerprint=digest.hexdigest()[:32],
         pages_above=round(top["scroll"][0], 2),
         pages_below=round(top["scroll"][1], 2),
@@ -272,3 +246,59 @@ def _own_text(lines: list[_SnapshotLine], position: int) -> str:
         if line.depth == depth and not line.raw[1]:
             parts.append(line.raw[2])
     return squeeze(" ".join(parts))
+
+
+def _screenshot(browser: Browser, snapshot: Snapshot, boxes: bool) -> bytes | None:
+    """Returns a screenshot as PNG with secrets painted over; None if no safe one can be taken."""
+    hidden = list(snapshot.secrets)
+    try:
+        png = browser.screenshot()
+        if browser.guard is not None:
+            redactor, text = browser.guard.redactor, snapshot.page_text
+            # The search is expensive. Without known secrets it finds card numbers only, which the text shows
+            # too.
+            if redactor.has_secrets or redactor.text(text) != text:
+                hidden += secret_boxes(browser, redactor)
+    except (WebDriverException, LookupError, TypeError, ValueError):
+        # A page can break the search for secrets. Its text is usable; a screenshot with secrets would not be.
+        return None
+    targets = snapshot.targets if boxes else {}
+    return draw_boxes(png, targets, hidden) if targets or hidden else png
+
+
+def draw_boxes(png: bytes, targets: Mapping[int, ActionTarget], hidden: Iterable[Box] = ()) -> bytes:
+    """Draws dashed boxes around indexed elements, with the index of those that have little text.
+
+    Args:
+      png: a screenshot with one pixel per CSS pixel.
+      hidden: areas to paint over: left, top, right, bottom.
+
+    Returns:
+      A PNG of the same size; the same input gives the same bytes.
+    """
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    draw = ImageDraw.Draw(image)
+    font = ImageFont.load_default(size=10)
+    for left, top, right, bottom in hidden:
+        if right > left and bottom > top:
+            draw.rectangle((left, top, right - 1, bottom - 1), fill=_HIDDEN)
+    for index, target in targets.items():
+        left, top = max(target.box[0], 0), max(target.box[1], 0)
+        right, bottom = min(target.box[2], image.width) - 1, min(target.box[3], image.height) - 1
+        if right <= left or bottom <= top:
+            continue
+        color = _COLORS[index % len(_COLORS)]
+        for x in range(left, right, _DASH + _GAP):
+            draw.line((x, top, min(x + _DASH, right), top), fill=color)
+            draw.line((x, bottom, min(x + _DASH, right), bottom), fill=color)
+        for y in range(top, bottom, _DASH + _GAP):
+            draw.line((left, y, left, min(y + _DASH, bottom)), fill=color)
+            draw.line((right, y, right, min(y + _DASH, bottom)), fill=color)
+        if len(target.text) < _LABELLED_BELOW:
+            width = int(draw.textlength(str(index), font=font)) + 2
+            left, top = max(right - width, 0), max(top - 5, 0)
+            draw.rectangle((left, top, left + width, top + 10), fill=color)
+            draw.text((left + 1, top - 1), str(index), fill=(255, 255, 255), font=font)
+    out = io.BytesIO()
+    image.save(out, format="PNG", compress_level=3)
+    return out.getvalue()

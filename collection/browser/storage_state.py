@@ -9,7 +9,6 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -133,16 +132,3 @@ def check_state(file: str, websites: list[str]) -> None:
         raise UserError(
             f"config.browser.storage_state={file}: it is for {hosts}, and no task is there; leave it empty"
         )
-
-
-def page_state(cdp: Callable[..., dict[str, Any]], origin: str, items: dict[str, str]) -> StorageState:
-    """Returns the state of a browser: all its cookies, and the localStorage of the page that is open.
-
-    Args:
-      cdp: sends a DevTools command.
-      items: the localStorage of `origin`.
-    """
-    cookies = cdp("Storage.getCookies")["cookies"]
-    storage = [{"name": name, "value": value} for name, value in items.items()]
-    origins = [{"origin": origin, "localStorage": storage}] if storage else []
-    return StorageState.model_validate({"cookies": cookies, "origins": origins})

@@ -152,25 +152,21 @@ class MiniWobEpisode:
         return self._latched
 
 
-class MiniWobEnvironment:
+class MiniWobEnvironment(MiniWobEpisode):
     """`collection.environments.base.Environment` on MiniWoB++: no files, no search, no secrets."""
 
     excluded_actions: tuple[str, ...] = EXTRA_ACTIONS
 
     def __init__(self, browser: Browser, images: ImageStore):
-        self._browser, self._images = browser, images
-        self._episode = MiniWobEpisode(browser)
-
-    def reset(self, task: Task) -> Task:
-        return self._episode.reset(task)
+        super().__init__(browser)
+        self._images = images
 
     def observe(self) -> View:
-        observation, page_stats = observe(self._browser, self._images)
-        return View(observation, page_stats)
+        return View(*observe(self.browser, self._images))
 
     def act(self, actions: Sequence[Action], extract: Extractor, deadline: float) -> StepResults:
-        results = execute_list(self._browser, actions, ActionContext(deadline=deadline))
-        self._episode.status()  # Latches the reward before anything can start the page's next episode.
+        results = execute_list(self.browser, actions, ActionContext(deadline=deadline))
+        self.status()  # Latches the reward before anything can start the page's next episode.
         return StepResults(results)
 
     def finish(self, done: Action) -> ActionResult:
@@ -178,7 +174,7 @@ class MiniWobEnvironment:
 
     def reward(self) -> float | None:
         """Returns the page's reward; None until its episode has ended."""
-        return self._episode.status()[1]
+        return self.status()[1]
 
     def redact(self, text: str) -> str:
         return text

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from selenium.common.exceptions import WebDriverException
 
-from collection.browser.action_types import ActionContext, ActionError
 from collection.browser.actions import execute_list
 from collection.browser.config import PageCrashedError, TabGoneError
 from collection.browser.files import FileError, FileFolder
 from collection.browser.guard.documents import Move
+from collection.browser.pages import ActionContext, ActionError
 from collection.browser.session import Browser, BrowserLostError, PageError, first_line
 from collection.browser.snapshot import observe
 from collection.environments.base import (
@@ -28,7 +28,7 @@ from rmsweb_jax.actions import Action
 from rmsweb_jax.actions.schema import EXTRA_ACTIONS
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import ActionResult, Element, Observation, Tab, Task
+from rmsweb_jax.records.schema import ActionResult, Element, Observation, Task
 
 TODO = "todo.md"
 # Bounds on what enters a prompt or a record; an agent could create files without end.
@@ -215,11 +215,8 @@ class WebEnvironment:
             results = execute_list(self._browser, actions, context)
             self._browser.sweep()
         except (PageError, WebDriverException) as error:
-            results = (ActionResult(action=actions[0].name, text=first_line(error), error=True),)
-        results = tuple(
-            result.model_copy(update={"text": self.redact(result.text), "output": self.redact(result.output)})
-            for result in results
-        )
+            text = self.redact(first_line(error))
+            results = (ActionResult(action=actions[0].name, text=text, error=True),)
         return StepResults(results, self._browser.take_incidents())
 
     def finish(self, done: Action) -> ActionResult:
@@ -242,18 +239,14 @@ class WebEnvironment:
         return self._browser.redact(text)
 
     def _observe(self) -> tuple[Observation, str, str]:
-        """Returns the page, its stats and a notice; a page that cannot be read is closed first.
-
-        Raises:
-          BrowserLostError: no page can be read any more.
-        """
+        """Returns the page, its stats and a notice; a page that cannot be read is closed first."""
+        notice = ""
         try:
-            return *observe(self._browser, self._images), ""
+            return *observe(self._browser, self._images), notice
         except (PageError, WebDriverException) as error:
-            problem = first_line(error)
+            notice = f"A page that could not be looked at was closed: {first_line(error)}."
         try:
             self._browser.close_tab()
-            notice = f"A page that could not be looked at was closed: {problem}."
             return *observe(self._browser, self._images), notice
         except (PageError, WebDriverException) as error:
             raise BrowserLostError(first_line(error)) from error
@@ -292,24 +285,16 @@ class WebEnvironment:
         return self.redact("\n".join(lines[:MAX_SHOWN_FILES] + more))
 
     def _redacted(self, observation: Observation) -> Observation:
-        redact = self.redact
+        """Returns an observation without secrets; its tabs have none."""
+        names = ("url", "title", "page_text")
+        texts = {name: self.redact(getattr(observation, name)) for name in names}
         return observation.model_copy(
-            update={
-                "url": redact(observation.url),
-                "title": redact(observation.title),
-                "page_text": redact(observation.page_text),
-                "tabs": tuple(
-                    Tab(tab_id=tab.tab_id, url=redact(tab.url), title=redact(tab.title))
-                    for tab in observation.tabs
-                ),
-                "elements": tuple(_redacted_element(element, redact) for element in observation.elements),
-            }
+            update={**texts, "elements": tuple(map(self._redacted_element, observation.elements))}
         )
 
-
-def _redacted_element(element: Element, redact: Callable[[str], str]) -> Element:
-    attributes = {name: redact(value) for name, value in element.attributes.items()}
-    return element.model_copy(update={"text": redact(element.text), "attributes": attributes})
+    def _redacted_element(self, element: Element) -> Element:
+        attributes = {name: self.redact(value) for name, value in element.attributes.items()}
+        return element.model_copy(update={"text": self.redact(element.text), "attributes": attributes})
 
 
 # Behind a gateway, a site that cannot be reached is a short plain-text page with a gateway's status. The

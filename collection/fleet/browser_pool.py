@@ -81,7 +81,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         """Returns a browser for an episode of a task; starts one if needed."""
         place = task.task_id.partition("/")[0] if task.environment == "app" else task.environment
         kind = (place, self._config.user_agent_for(task.website))
-        # Host rules and the user agent are command-line flags, so another kind needs a new browser.
+        # The user agent is a command-line flag, and hosts are the guard's from its start on.
         if self._browser is not None and (kind != self._kind or self._is_due()):
             self.discard()
         if self._browser is None:
@@ -122,7 +122,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
                 yield environment
 
     def _start(self, environment: str, user_agent: str) -> None:
-        config, rules, secrets = self._guard_config, (), self._secrets
+        config, secrets = self._guard_config, self._secrets
         hosts = config.host_addresses
         if environment == "miniwob":
             if self._server is None:
@@ -131,10 +131,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             hosts[HOST] = f"127.0.0.1:{self._server.port}"
             # The page server is on loopback, which the guard forbids by default.
             config = config.model_copy(update={"private": (*config.private, f"http://{HOST}")})
-            rules = () if config.proxy else self._server.host_rules
         elif environment != "web":
-            if not config.proxy:
-                raise UserError("applications are reached through the proxy of a guard alone")
             application = self.application(environment)
             hosts[application.host] = application.address
             config = config.model_copy(update={"private": (*config.private, application.url)})
@@ -144,7 +141,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             watch = bool(self._config.storage_state)
             self._guard = Guard(config, hosts, secrets, self._secret_hosts, watch)
             self._guard.start()
-            browser = self._config.model_copy(update={"host_rules": rules, "user_agent": user_agent})
+            browser = self._config.model_copy(update={"user_agent": user_agent})
             self._browser = Browser(browser, self._guard)
         except BaseException:
             self.discard()

@@ -20,7 +20,7 @@ def check_live(tasks: Sequence[Task], config: GuardConfig, storage_state: str) -
       UserError: the guard refuses the websites of all tasks, or the storage state is for other sites.
     """
     check_state(storage_state, [website_url(task) for task in tasks])
-    guard = Guard(config.model_copy(update={"proxy": False}))
+    guard = Guard(config)
     refused = []
     for task in tasks:
         guard.admit(website=website_url(task))

@@ -19,8 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
-from collection.browser.driver import find_programs
-from collection.browser.processes import reap_orphans
+from collection.browser.chromium import find_programs, reap_orphans
 from collection.fleet.config import EpisodeSettings
 from collection.fleet.worker import Episode, PlayedEpisode, RunFailure, Worker, credentials, run_failure
 from rmsweb_jax.errors import UserError

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from collection.browser.processes import session_members
+from collection.browser.chromium import session_members
 from collection.environments.apps.application import hosts, restore_files, run_quietly
 from collection.environments.apps.server import ServerCommand, ServerProcess, get
 from rmsweb_jax.errors import UserError

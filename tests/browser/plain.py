@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from collection.browser.processes import find_program
+from collection.browser.chromium import find_program
 
 
 @contextmanager

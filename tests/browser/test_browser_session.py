@@ -15,13 +15,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common import utils
-from selenium.webdriver.remote.webdriver import WebDriver
 
-from collection.browser import driver, processes
+from collection.browser import chromium
 from collection.browser.config import BrowserConfig
-from collection.browser.devtools_connection import DevToolsConnection
+from collection.browser.devtools import DevToolsConnection
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, BrowserLostError
@@ -44,7 +42,7 @@ def alive(pids: list[int]) -> list[psutil.Process]:
 @pytest.fixture
 def folder() -> Iterator[str]:
     """A temporary folder with a short path."""
-    with tempfile.TemporaryDirectory(prefix="", dir=processes.SHORT_FOLDER) as path:
+    with tempfile.TemporaryDirectory(prefix="", dir=chromium.SHORT_FOLDER) as path:
         yield path
 
 
@@ -53,12 +51,12 @@ def folder() -> Iterator[str]:
 def test_viewport_is_exact_and_closing_leaves_nothing(
     folder: str, monkeypatch: pytest.MonkeyPatch, too_long: bool
 ) -> None:
-    own = len(f"/{processes.PREFIX}{processes.owner_mark()}-12345678/tmp")
-    system = f"{folder}/{'x' * (driver.TEMPORARY_BYTES + too_long - own - len(folder) - 1)}"
+    own = len(f"/{chromium.PREFIX}{chromium.owner_mark()}-12345678/tmp")
+    system = f"{folder}/{'x' * (chromium.TEMPORARY_BYTES + too_long - own - len(folder) - 1)}"
     os.mkdir(system)
     monkeypatch.setenv("TMPDIR", system)
     monkeypatch.setattr(tempfile, "tempdir", system)
-    mine = f"{processes.SHORT_FOLDER}/{processes.PREFIX}{processes.owner_mark()}-*"
+    mine = f"{chromium.SHORT_FOLDER}/{chromium.PREFIX}{chromium.owner_mark()}-*"
     before = set(glob.glob(mine))
     monkeypatch.setenv("SHOP_PASSWORD", "only the collector's")
     with Browser(SMALL) as browser:
@@ -79,7 +77,7 @@ def test_viewport_is_exact_and_closing_leaves_nothing(
 def test_a_browser_whose_driver_is_killed_or_stopped_is_lost_and_reaped(
     monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:
-    monkeypatch.setattr(driver, "_DRIVER_GRACE_S", 2.0)
+    monkeypatch.setattr(chromium, "_DRIVER_GRACE_S", 2.0)
     config = SMALL.model_copy(update={"page_load_seconds": 4.0, "script_seconds": 4.0})
     with Browser(config) as browser:
         pids = browser.process_ids
@@ -87,19 +85,6 @@ def test_a_browser_whose_driver_is_killed_or_stopped_is_lost_and_reaped(
         with pytest.raises(BrowserLostError, match=reason):
             browser.settle(first_ms=1)
     assert alive(pids) == []
-
-
-def test_a_failure_inside_closes_the_browser() -> None:
-    pids: list[int] = []
-
-    def fail() -> None:
-        with Browser(SMALL) as browser:
-            pids.extend(browser.process_ids)
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError):
-        fail()
-    assert pids and alive(pids) == []
 
 
 _OWNER = """
@@ -121,39 +106,30 @@ def test_browsers_end_with_a_killed_owner_and_leave_no_profile() -> None:
     while (left := alive(pids)) and time.monotonic() < deadline:
         psutil.wait_procs(left, timeout=0.05)
     assert alive(pids) == []
-    processes.reap_orphans()
+    chromium.reap_orphans()
     assert not os.path.exists(profile)
 
 
 def test_a_reused_process_id_marks_an_orphan(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", folder)
-    pid, _, started = processes.owner_mark().partition("-")
-    marks = {"mine": processes.owner_mark(), "reused": f"{pid}-{int(started) - 100}"}
-    # A process that looks like a driver by its name.
+    pid, _, started = chromium.owner_mark().partition("-")
+    marks = {"mine": chromium.owner_mark(), "reused": f"{pid}-{int(started) - 100}", "other": "of-somebody"}
     program = f"{folder}/chromedriver"
     os.symlink(sys.executable, program)
     with contextlib.ExitStack() as stack:
-        running, profiles = {}, {}
+        running = {}
         for name, mark in marks.items():
-            profiles[name] = f"{folder}/{processes.PREFIX}{mark}-profile"
-            os.mkdir(profiles[name])
-            environment = {processes.OWNER: f"{mark}:{profiles[name]}"}
-            running[name] = stack.enter_context(
-                subprocess.Popen(
-                    [program, "-c", "input()"],
-                    env=environment,
-                    stdin=subprocess.PIPE,
-                    start_new_session=True,
-                )
-            )
+            profile = f"{folder}/{chromium.PREFIX}{mark}-profile"
+            os.mkdir(profile)
+            command = ([program, "-c", "input()"], -1, None, subprocess.PIPE)
+            environment = {chromium.PROFILE: profile}
+            running[name] = subprocess.Popen(*command, env=environment, start_new_session=True)
+            stack.enter_context(running[name])
             stack.callback(running[name].kill)
-        os.mkdir(f"{folder}/{processes.PREFIX}of-somebody-else")
-        processes.reap_orphans()
-        assert [process.pid for process in alive([one.pid for one in running.values()])] == [
-            running["mine"].pid
-        ]
-        assert not os.path.exists(profiles["reused"]) and os.path.exists(profiles["mine"])
-        assert os.path.exists(f"{folder}/{processes.PREFIX}of-somebody-else")
+        chromium.reap_orphans()
+        assert {name for name, one in running.items() if alive([one.pid])} == {"mine", "other"}
+        names = {f"{chromium.PREFIX}{marks[name]}-profile" for name in ("mine", "other")}
+        assert set(os.listdir(folder)) == {*names, "chromedriver"}
 
 
 def test_two_browsers_that_start_at_once_have_sessions_of_their_own_drivers(
@@ -198,17 +174,6 @@ def test_a_browser_that_does_not_answer_after_its_start_is_lost(monkeypatch: pyt
         Browser(BrowserConfig(script_seconds=0.1))
 
 
-def test_a_browser_whose_first_page_does_not_come_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def get(driver: WebDriver, url: str) -> None:
-        raise TimeoutException("timeout: Timed out receiving message from renderer")
-
-    monkeypatch.setattr(WebDriver, "get", get)
-    before = set(psutil.Process().children())
-    with pytest.raises(BrowserLostError, match=r"does not answer after its start: .*renderer"):
-        Browser(SMALL)
-    assert set(psutil.Process().children()) <= before
-
-
 def test_a_local_browser_is_reached_without_the_proxy_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -218,13 +183,6 @@ def test_a_local_browser_is_reached_without_the_proxy_of_the_environment(
     guard = Guard(GuardConfig(), watch=True)
     with guard, Browser(BrowserConfig(), guard) as browser:
         assert browser.script("return 6 * 7") == 42
-
-
-def test_the_driver_is_the_first_process_though_numbers_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = {7: 32000, 9: 9, 32000: 32000, 32001: 32000}
-    monkeypatch.setattr(psutil, "pids", lambda: sorted(sessions))
-    monkeypatch.setattr(os, "getsid", sessions.__getitem__)
-    assert processes.session_members(32000) == [32000, 7, 32001]
 
 
 def test_a_frame_that_moves_to_another_process_stays_the_current_one(browser, local_pages):

@@ -5,10 +5,8 @@ import shutil
 import pytest
 
 from collection.browser.config import BrowserConfig
-from collection.browser.display import VirtualDisplay
 from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
-from collection.environments.miniwob import MiniWobEpisode, make_task, page_names
 from rmsweb_jax.errors import UserError
 from tests.browser.fixtures import PAGES
 
@@ -57,32 +55,6 @@ def test_both_modes_see_and_show_the_same(local_pages):
     (seen, shown), (headed_seen, headed_shown) = in_both_modes(run, screen="1440x1100")
     assert headed_seen == seen and seen[4][:2] == [1440, 1100] and "Headless" not in seen[0]
     assert headed_shown == shown
-
-
-@NEEDS_XVFB
-@pytest.mark.slow
-def test_fifty_pages_have_the_same_records(miniwob_server):
-    names = page_names()[::2][:50]
-    assert len(names) == 50
-
-    def run(browser):
-        episode, shown = MiniWobEpisode(browser), {}
-        for name in names:
-            episode.reset(make_task(name, 7))
-            shown[name] = record(browser)
-        return shown
-
-    shown, headed_shown = in_both_modes(run, host_rules=miniwob_server.host_rules, width=500, height=320)
-    assert [name for name in names if headed_shown[name] != shown[name]] == []
-
-
-@NEEDS_XVFB
-def test_displays_are_apart_and_end():
-    first, second = VirtualDisplay(800, 600), VirtualDisplay(800, 600)
-    assert first.name != second.name
-    for display in (first, second):
-        display.close()
-        assert display._process.returncode is not None
 
 
 def test_without_xvfb_it_is_one_line(monkeypatch, tmp_path):

@@ -10,11 +10,11 @@ import pytest
 from selenium.webdriver.support.expected_conditions import title_is
 from selenium.webdriver.support.wait import WebDriverWait
 
-from collection.browser import driver, tabs
-from collection.browser.action_types import ActionContext
+from collection.browser import chromium, tabs
 from collection.browser.actions import ACCEPT_HINT, execute
 from collection.browser.config import BrowserConfig
 from collection.browser.files import FileFolder
+from collection.browser.pages import ActionContext
 from collection.browser.session import Browser, BrowserLostError
 from collection.browser.snapshot import observe, take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
@@ -42,7 +42,7 @@ def one_browser() -> Iterator[Browser]:
         host_rules=("MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1"),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "_DRIVER_GRACE_S", 10.0)
+        patch.setattr(chromium, "_DRIVER_GRACE_S", 10.0)
         patch.setattr(tabs, "_PROBE_S", 1.0)
         with Browser(config) as browser:
             yield browser
@@ -227,11 +227,6 @@ def test_a_window_whose_page_never_comes_is_closed(browser: Browser, site: str) 
     observation, _ = observe(browser, None)
     assert observation.url == f"{site}/never" and len(observation.tabs) == 1
     assert works(browser, site)
-
-
-def test_long_titles_are_cut(browser: Browser, site: str) -> None:
-    go(browser, f"{site}/title")
-    assert len(browser.tabs()[0].title) == 300
 
 
 def test_an_episode_cannot_go_back_to_pages_of_an_earlier_one(browser: Browser, site: str) -> None:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
-from collection.browser.page_actions import page_markdown
+from collection.browser.pages import ActionContext, page_markdown
 from rmsweb_jax.actions.parse import normalize_action
 
 WHOLE = """\

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
+from collection.browser.chromium import FLAGS, find_programs
 from collection.browser.config import BrowserConfig
-from collection.browser.driver import FLAGS, find_programs
-from collection.browser.page_actions import page_markdown
+from collection.browser.pages import ActionContext, page_markdown
 from collection.browser.session import Browser
 from collection.browser.snapshot import observe, take_snapshot
 from rmsweb_jax.actions.parse import normalize_action

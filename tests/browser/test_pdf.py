@@ -62,8 +62,3 @@ def test_of_many_pages_the_first_are_read(tmp_path: pathlib.Path) -> None:
     text = _read(tmp_path, _written(pdf.MAX_PAGES + 3))
     assert text.startswith("Page 1 of 53\nLeaf 1\n\nPage 2 of 53\nLeaf 2\n")
     assert text.endswith("\n\nPage 50 of 53\nLeaf 50\n\nCut at page 50 of 53")
-
-
-def test_of_a_long_page_the_beginning_is_read(tmp_path: pathlib.Path) -> None:
-    text = _read(tmp_path, make_pdf("word " * (pdf.MAX_CHARS // 4)))
-    assert text.endswith("wor\n\nCut at page 1 of 1") and pdf.MAX_CHARS < len(text) < pdf.MAX_CHARS + 30

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collection.browser.action_types import ActionContext
+from collection.browser.pages import ActionContext
 from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 from tests.browser.test_actions import do, index_of, open_page

@@ -14,7 +14,7 @@ from PIL import Image
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.wait import WebDriverWait
 
-from collection.browser import connection, driver
+from collection.browser import chromium, tabs
 from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
@@ -125,30 +125,6 @@ def test_a_picture_that_comes_after_the_page_has_become_quiet_is_on_the_screensh
     assert pictures.asked["/late.png"] == 1 and pictures.asked["/unseen.png"] == 0
 
 
-def test_images_are_found_in_a_scrolled_root_and_in_a_shadow_tree(
-    patient: Browser, pictures: _Pictures
-) -> None:
-    show(patient, pictures, "")
-    patient.script(
-        "document.documentElement.style.height = document.body.style.height = '100%';"
-        'document.body.innerHTML = \'<div style="height: 100%"><div style="height: 900px"></div>'
-        '<p></p><div style="height: 900px"></div></div>\';'
-        "const root = document.querySelector('p').attachShadow({mode: 'open'});"
-        "root.innerHTML = '<img src=/late.png>'; scrollTo(0, 900);"
-        "setTimeout(() => fetch('/go'), arguments[0])",
-        8 * QUIET_MS,
-    )
-    patient.settle()
-    assert corner(patient) == RED
-
-
-def test_wait_for_images_waits_for_nothing_else(patient: Browser, pictures: _Pictures) -> None:
-    show(patient, pictures, LATE["background"])
-    patient.script("setTimeout(() => fetch('/go'), arguments[0])", 8 * QUIET_MS)
-    patient.wait_for_images()
-    assert corner(patient) == RED
-
-
 @pytest.mark.parametrize("kind", ["background", "img"])
 def test_a_picture_that_never_comes_is_waited_for_once(
     patient: Browser, pictures: _Pictures, kind: str
@@ -160,16 +136,6 @@ def test_a_picture_that_never_comes_is_waited_for_once(
     assert pictures.asked["/late.png"] == 1
 
 
-@pytest.mark.parametrize("html", ["<div class='box lost'></div>", "<img src=/lost.png>"])
-def test_failed_and_known_images_cause_no_wait(patient: Browser, pictures: _Pictures, html: str) -> None:
-    for kind in (html, "<div class='box plain'></div>"):
-        took = []
-        for _ in range(4):  # From the second time on it may come from a cache; a busy machine is late once.
-            show(patient, pictures, kind)
-            took.append(seconds(patient))
-        assert sorted(took)[1] < SETTLE_MS / 1000
-
-
 def test_a_page_cannot_break_the_wait_for_its_pictures(patient: Browser, pictures: _Pictures) -> None:
     show(patient, pictures, LATE["background"])
     patient.page_script("window.getComputedStyle = performance.now = () => { throw new Error('no'); }")
@@ -178,7 +144,7 @@ def test_a_page_cannot_break_the_wait_for_its_pictures(patient: Browser, picture
     assert corner(patient) == RED
 
 
-class _AtABar(driver.DriverProcess):
+class _AtABar(chromium.DriverProcess):
     """A driver that starts on one of the browser's own UI pages."""
 
     def __init__(self, config: BrowserConfig, guard_flags: Sequence[str]) -> None:
@@ -197,9 +163,9 @@ class _AtABar(driver.DriverProcess):
 def test_a_driver_that_starts_on_browser_ui_is_switched_to_the_tab(
     pictures: _Pictures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = tuple(flag for flag in driver.FLAGS if "WebUIOmnibox" not in flag)
-    monkeypatch.setattr(driver, "FLAGS", flags)
-    monkeypatch.setattr(connection, "DriverProcess", _AtABar)
+    flags = tuple(flag for flag in chromium.FLAGS if "WebUIOmnibox" not in flag)
+    monkeypatch.setattr(chromium, "FLAGS", flags)
+    monkeypatch.setattr(tabs, "DriverProcess", _AtABar)
     with (
         Guard(GuardConfig(private=(pictures.url,))) as guard,
         Browser(BrowserConfig(width=300, height=200), guard) as browser,

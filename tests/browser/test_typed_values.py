@@ -2,8 +2,8 @@
 
 import pytest
 
-from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
+from collection.browser.pages import ActionContext
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
 

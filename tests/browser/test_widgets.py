@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from selenium.common.exceptions import StaleElementReferenceException
 
-from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
 from collection.browser.config import BrowserConfig
+from collection.browser.pages import ActionContext
 from collection.browser.session import Browser
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute_list
 from collection.browser.page import Snapshot
+from collection.browser.pages import ActionContext
 from collection.browser.snapshot import observe, take_snapshot
 from collection.environments.miniwob import MiniWobEpisode, make_task
 from rmsweb_jax.actions.parse import normalize_action

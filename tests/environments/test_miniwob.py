@@ -17,7 +17,6 @@ from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from tests.environments.miniwob_acts import CONTEXT, act_on_page
-from tests.environments.miniwob_solvers import DEMO, MORE, Hand
 
 
 def start(episode: MiniWobEpisode, page: str, seed: int) -> tuple[str, Snapshot]:
@@ -30,12 +29,12 @@ def click(browser: Browser, index: int) -> None:
     assert not execute(browser, action, CONTEXT).error
 
 
-@pytest.mark.parametrize("page", [*DEMO, *MORE])
-def test_page_is_solved_from_its_observation(episode: MiniWobEpisode, page: str) -> None:
-    objective, _ = start(episode, page, 1_000_017)
-    assert episode.status() == (False, None)
-    (DEMO | MORE)[page](Hand(episode.browser, objective))
-    assert episode.status() == (True, 1.0)
+def solve_enter_text(browser: Browser, objective: str) -> None:
+    text = objective.split('"')[1]
+    take_snapshot(browser)
+    typed = normalize_action({"input_text": {"index": 1, "text": text}})
+    assert not execute(browser, typed, CONTEXT).error
+    click(browser, 2)
 
 
 def test_a_wrong_answer_is_latched_and_a_second_episode_does_not_count(episode: MiniWobEpisode) -> None:
@@ -48,7 +47,7 @@ def test_a_wrong_answer_is_latched_and_a_second_episode_does_not_count(episode: 
     assert episode.status() == (True, -1.0)
     objective, _ = start(episode, "enter-text", 3)
     assert episode.status() == (False, None)
-    DEMO["enter-text"](Hand(episode.browser, objective))
+    solve_enter_text(episode.browser, objective)
     assert episode.status() == (True, 1.0)
 
 
@@ -65,16 +64,13 @@ def test_neither_the_request_nor_the_reward_is_on_the_page(episode: MiniWobEpiso
     assert "Time left" not in snapshot.page_text
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_page_after_other_tasks(episode: MiniWobEpisode) -> None:
-    pages = [page for page in DEMO if page != "use-autocomplete"]
+    pages = ("click-tab-2", "login-user", "search-engine")
     fresh = {page: start(episode, page, 5) for page in pages}
     for page in reversed(pages):
-        start(episode, page, 6)
+        assert start(episode, page, 6)[0] != fresh[page][0]
         objective, snapshot = start(episode, page, 5)
         assert (objective, snapshot.page_text) == (fresh[page][0], fresh[page][1].page_text), page
-    changed = [page for page in pages if start(episode, page, 7)[0] != fresh[page][0]]
-    assert len(changed) > len(pages) // 2
 
 
 def test_records_name_no_port(episode: MiniWobEpisode) -> None:

@@ -157,7 +157,7 @@ def test_workdir_that_cannot_be_made_or_written(script, tmp_path):
 @pytest.mark.parametrize(
     "module, package, extra",
     [
-        ("selenium", "collection.browser.driver", "collect"),
+        ("selenium", "collection.browser.chromium", "collect"),
         ("google", "collection.llm.gemini", "collect"),
         # Both extras have it.
         ("httpx", "collection.fleet.policy_server", "collect"),

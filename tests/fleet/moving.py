@@ -23,7 +23,7 @@ from PIL import Image
 
 from collection.agent.config import EpisodeLimits, PromptConfig
 from collection.browser.config import BrowserConfig
-from collection.browser.devtools_connection import DevToolsConnection, DocumentGoneError
+from collection.browser.devtools import DevToolsConnection, DocumentGoneError
 from collection.browser.guard.config import GuardConfig
 from collection.fleet.config import EpisodeSettings
 from collection.fleet.worker import Episode as FleetEpisode

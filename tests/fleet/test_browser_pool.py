@@ -85,11 +85,6 @@ def test_pages_of_our_own_are_allowed_to_their_browser_alone(parts):
     assert browsers[0].arguments == (guards[0],) and not browsers[0].config.host_rules
 
 
-def test_without_a_proxy_names_are_the_browsers_own_to_find(parts):
-    with make(proxy=False) as held:
-        assert held.browser(MINIWOB).config.host_rules
-
-
 def test_a_browser_that_does_not_start_leaves_no_guard(parts, monkeypatch):
     guards, _ = parts
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute, execute_list
 from collection.browser.config import BrowserConfig
 from collection.browser.page import Snapshot
+from collection.browser.pages import ActionContext
 from collection.browser.session import Browser
 from collection.browser.snapshot import observe
 from collection.fleet.worker import PlayedEpisode, RunFailure, Worker

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from selenium.common.exceptions import WebDriverException
 
-from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
 from collection.browser.config import BrowserConfig
+from collection.browser.pages import ActionContext
 from collection.browser.session import Browser, PageError
 from collection.browser.snapshot import take_snapshot
 from collection.viewer.app import link

@@ -32,8 +32,6 @@ class GuardConfig(Settings):
         documents that it disallows are opened and recorded; `obey`: they are refused.
       hosts: `NAME=127.0.0.1:PORT`, as in /etc/hosts: fixed addresses of names, for sites on this machine.
         The names must also be allowed by a source.
-      proxy: send all traffic through the egress. Without it only page addresses are checked, before a page is
-        opened and after each step; a page's own requests are not restricted.
       upstream: proxies (`http://`, `https://` or `socks5://` HOST:PORT) through which connections to sites
         go; each browser takes one of them at random. Names are resolved here, so that their addresses are
         judged; those in `hosts` are reached directly.
@@ -52,7 +50,6 @@ class GuardConfig(Settings):
     redirects: Literal["refuse", "start"] = "refuse"
     robots: Literal["ignore", "record", "obey"] = "ignore"
     hosts: tuple[str, ...] = ()
-    proxy: bool = internal(True)
     upstream: tuple[str, ...] = ()
     upstream_auth_env: str = ""
     max_upload_mb: float = internal(64.0, gt=0)

@@ -16,11 +16,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from collection.browser.devtools_connection import DevToolsConnection, DocumentGoneError
+from collection.browser.devtools import DevToolsConnection, DocumentGoneError
 from collection.browser.guard.config import GuardConfig
-from collection.browser.guard.egress import Egress
+from collection.browser.guard.egress import Egress, Record
 from collection.browser.guard.policy import PolicyVerdict, Reason
-from collection.browser.guard.refusals import Record
 from collection.browser.guard.robots import Robots
 
 # Redirects of a start page that may lead to further sites.
@@ -136,11 +135,8 @@ class DocumentGate:
             self._empty = ""
             await self._call("Fetch.fulfillRequest", requestId=paused["requestId"], **_EMPTY_PAGE)
             return
-        url, frame, redirected = paused["request"]["url"], paused["frameId"], "redirectedRequestId" in paused
         try:
-            problem = await self._problem(url, frame, redirected)
-            if not problem and self._robots is not None and paused["request"]["method"] == "GET":
-                problem = await self._disallowed(self._robots, url, frame, redirected)
+            problem = await self._problem(paused)
         except Exception:
             # Its window would wait for an answer.
             await self._call("Fetch.failRequest", requestId=paused["requestId"], errorReason="Failed")
@@ -150,35 +146,35 @@ class DocumentGate:
         else:
             await self._call("Fetch.continueRequest", requestId=paused["requestId"])
 
-    async def _problem(self, url: str, frame: str, redirected: bool) -> str:
+    async def _problem(self, paused: dict[str, Any]) -> str:
         """Returns the error with which a request is to fail; empty lets it go on."""
+        url, frame, window = paused["request"]["url"], paused["frameId"], None
         verdict = self._judge(url)
-        if verdict.allowed:
-            self._follow(url, frame)
+        if not verdict.allowed:
+            window = await self._window(frame)
+            if window is None:
+                return ""  # A frame is a part of its page, and the egress judges it as such.
+            if not self._moves(url, frame, verdict):
+                self._record.add("refused", url, verdict.detail, verdict.reason.value)
+                return self._refuse(paused, window, verdict.detail)
+        if self._arrival is not None and self._arrival.frame in ("", frame):
+            self._arrival.frame, self._arrival.url = frame, url
+        if self._robots is None or paused["request"]["method"] != "GET":
             return ""
-        window = await self._window(frame)
-        if window is None:
-            return ""  # A frame is a part of its page, and the egress judges it as such.
-        if self._moves(url, frame, verdict):
-            self._follow(url, frame)
-            return ""
-        self._record.add("refused", url, verdict.detail, verdict.reason.value)
-        self.refused.append((url, verdict.detail))
-        return _error(window, redirected)
-
-    async def _disallowed(self, robots: Robots, url: str, frame: str, redirected: bool) -> str:
-        """Returns the error with which a document that robots.txt disallows is to fail."""
-        window = await self._window(frame)
-        if window is None:
-            return ""  # Part of a page that may be opened.
-        problem = await robots.problem(url)
-        if problem and self._config.robots == "obey":
+        window = await self._window(frame) if window is None else window
+        problem = "" if window is None else await self._robots.problem(url)
+        if window is not None and problem and self._config.robots == "obey":
             self._record.add("robots_refused", url, problem, "robots")
-            self.refused.append((url, problem))
-            return _error(window, redirected)
+            return self._refuse(paused, window, problem)
         if problem:
             self._record.add("robots_opened", url, problem, place=url)
         return ""
+
+    def _refuse(self, paused: dict[str, Any], window: str, detail: str) -> str:
+        self.refused.append((paused["request"]["url"], detail))
+        # A window that shows a page keeps it. One that has nothing to show gets the browser's error page.
+        nothing = "redirectedRequestId" in paused or window in _EMPTY
+        return "BlockedByClient" if nothing else "Aborted"
 
     async def _window(self, frame: str) -> str | None:
         """Returns the address that a window shows; None for a frame in a page."""
@@ -188,11 +184,6 @@ class DocumentGate:
         # A frame may be a target of its own, of type "iframe".
         pages = (one for one in answer["targetInfos"] if one["type"] == "page")
         return next((one["url"] for one in pages if one["targetId"] == frame), None)
-
-    def _follow(self, url: str, frame: str) -> None:
-        arrival = self._arrival
-        if arrival is not None and arrival.frame in ("", frame):
-            arrival.frame, arrival.url = frame, url
 
     def _moves(self, url: str, frame: str, verdict: PolicyVerdict) -> bool:
         """Returns True if a task's start page leads here, and may."""
@@ -206,8 +197,3 @@ class DocumentGate:
         admitted = self._judge(url).allowed
         arrival.moves.append(Move(arrival.url, url, admitted))
         return admitted
-
-
-def _error(window: str, redirected: bool) -> str:
-    """A window that shows a page keeps it. One that has nothing to show gets the browser's error page."""
-    return "BlockedByClient" if redirected or window in _EMPTY else "Aborted"

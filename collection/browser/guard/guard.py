@@ -10,7 +10,7 @@ from collection.browser.config import PageError
 from collection.browser.guard.chromium_policy import BACKGROUND_HOSTS, proxy_flags
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.documents import DocumentGate, Move
-from collection.browser.guard.egress import HOST, Egress
+from collection.browser.guard.egress import HOST, Egress, Record
 from collection.browser.guard.policy import (
     HostSource,
     PolicyVerdict,
@@ -21,7 +21,6 @@ from collection.browser.guard.policy import (
     site_sources,
 )
 from collection.browser.guard.redaction import Redactor
-from collection.browser.guard.refusals import Record
 from rmsweb_jax.records.schema import Incident
 
 
@@ -55,7 +54,7 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         self.config = config
         self.redactor = Redactor(secrets or {}, cards=True)
         self.record = Record()
-        self._egress = Egress(config, hosts or {}, self.record) if config.proxy else None
+        self._egress = Egress(config, hosts or {}, self.record)
         self._gate: DocumentGate | None = None
         self._watch = watch or config.watches_documents
         self._ports: set[int] = set()
@@ -64,7 +63,6 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
         self._secret_hosts = {name: tuple(hosts) for name, hosts in (secret_hosts or {}).items()}
         for host in filter(None, itertools.chain(*self._secret_hosts.values())):
             HostSource.parse(host)
-        self._policy = UrlPolicy(())
         self._apply()
 
     def __enter__(self) -> Guard:
@@ -76,43 +74,31 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
 
     def start(self) -> None:
         """Starts the egress with the policy of the config only."""
-        if self._egress is not None:
-            self._egress.start()
+        self._egress.start()
+        self._change()  # Its port is one of our own.
 
     def close(self) -> None:
         if self._gate is not None:
             self._gate.close()
-        if self._egress is not None:
-            self._egress.close()
+        self._egress.close()
 
     @property
     def alive(self) -> bool:
         """True while connections are served; False once documents cannot be judged any more."""
-        return self._egress is None or self._egress.alive
+        return self._egress.alive
 
     @property
     def proxy_address(self) -> str:
-        """`ADDRESS:PORT` once started; empty without a proxy."""
-        return "" if self._egress is None else f"{HOST}:{self._egress.port}"
+        """`ADDRESS:PORT` once started."""
+        return f"{HOST}:{self._egress.port}"
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Flags for Chromium, including host resolver rules."""
-        return () if self._egress is None else proxy_flags(self.proxy_address)
-
-    @property
-    def watches(self) -> bool:
-        """True if documents are judged apart from other requests, so that `watch` has to be called."""
-        return self._egress is not None and self._watch
-
-    @property
-    def own_ports(self) -> frozenset[int]:
-        """Loopback ports that no page may reach: the egress's, and those given to `protect`."""
-        own = {self._egress.port} if self._egress is not None and self._egress.port else set()
-        return frozenset(self._ports | own)
+        return proxy_flags(self.proxy_address)
 
     def protect(self, *ports: int) -> None:
-        """Adds ports that no page may reach, such as a driver's or a debugger's."""
+        """Adds loopback ports that no page may reach, such as a driver's or a debugger's."""
         self._ports.update(ports)
         self._change()
 
@@ -136,10 +122,12 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
     def watch(self, url: str) -> None:
         """Judges every document of the browser with its DevTools at `url`, before its request leaves.
 
+        It does nothing where a document is judged as any other request.
+
         Raises:
           OSError: there is no connection to the browser.
         """
-        if self._egress is not None:
+        if self._watch:
             self._gate = DocumentGate(
                 url, self.config, self._egress, self.record, self.check, self._admit_start_page
             )
@@ -147,22 +135,20 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
 
     def expect_start_page(self) -> None:
         """Takes the next document for the start page, and follows it until `start_page_arrived`."""
-        if self._egress is not None and self._gate is not None:
+        if self._gate is not None:
             self._egress.call(self._gate.expect)
 
     def start_page_arrived(self) -> tuple[Move, ...]:
         """Returns the other sites to which the start page has led; those admitted belong to the task."""
-        if self._egress is None or self._gate is None:
-            return ()
-        return tuple(self._egress.call(self._gate.arrived))
+        return tuple(self._egress.call(self._gate.arrived)) if self._gate is not None else ()
 
     def serve_empty(self, url: str) -> None:
-        """Answers the next request for a document at `url` with an empty page, if it `watches`."""
-        if self._egress is not None and self._gate is not None:
-            self._egress.call(self._gate.serve_empty, url)
+        """Answers the next request for a document at `url` with an empty page; needs `watch`."""
+        assert self._gate is not None
+        self._egress.call(self._gate.serve_empty, url)
 
     def refused_documents(self) -> list[tuple[str, str]]:
-        """Returns address and reason of documents that were refused since the last call, if it `watches`."""
+        """Returns address and reason of documents that were refused since the last call."""
         taken = []
         while self._gate is not None and self._gate.refused:
             taken.append(self._gate.refused.popleft())
@@ -211,26 +197,20 @@ class Guard(contextlib.AbstractContextManager["Guard"]):
             self._sources = self._sources if sources is None else sources
             self._apply()
 
-        if self._egress is not None and self._egress.port:
+        if self._egress.port:
             self._egress.call(change)
         else:
             change()
 
     def _apply(self) -> None:
         allowed, private = (*self.config.allowed, *self._sources), self.config.private
-        self._policy = UrlPolicy(allowed, private, lambda: self.own_ports)
-        if self._egress is not None:
-            # Without the gate a document could pass for a part of a page.
-            parts = self._parts(allowed) if self._gate is not None else ()
-            self._egress.admit(UrlPolicy((*allowed, *parts), private, lambda: self.own_ports))
-
-    def _parts(self, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns sources of what is not a document of a window."""
-        match self.config.subresources:
-            case "public":
-                return ("*",)
-            case "same_site":
-                hosts = (HostSource.parse(text).host.removeprefix("*.") for text in allowed)
-                return tuple(source for host in hosts if host != "*" for source in site_sources(host))
-            case _:
-                return ()
+        own = frozenset({*self._ports, self._egress.port} - {0})
+        self._policy = UrlPolicy(allowed, private, own)
+        # Without the gate a document could pass for a part of a page.
+        parts: tuple[str, ...] = ()
+        if self._gate is not None and self.config.subresources == "public":
+            parts = ("*",)
+        elif self._gate is not None and self.config.subresources == "same_site":
+            hosts = (HostSource.parse(text).host.removeprefix("*.") for text in allowed)
+            parts = tuple(source for host in hosts if host != "*" for source in site_sources(host))
+        self._egress.admit(UrlPolicy((*allowed, *parts), private, own))

@@ -10,7 +10,7 @@ import dataclasses
 import enum
 import ipaddress
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 import ada_url
 import tldextract
@@ -254,8 +254,8 @@ class UrlPolicy:
       allowed: sources on the public internet.
       private: sources that may also lead to private and loopback addresses, such as a test server. Metadata
         services stay out of reach for these as well.
-      own_ports: returns the loopback ports of the driver, the debugger and the proxy; called on every check.
-        A page that reached the driver could control the browser.
+      own_ports: the loopback ports of the driver, the debugger and the proxy. A page that reached the driver
+        could control the browser.
 
     Raises:
       UserError: a source is malformed.
@@ -265,7 +265,7 @@ class UrlPolicy:
         self,
         allowed: Iterable[str],
         private: Iterable[str] = (),
-        own_ports: Callable[[], Collection[int]] = tuple,
+        own_ports: Collection[int] = (),
     ) -> None:
         self._private = tuple(map(HostSource.parse, private))
         self._allowed = (*map(HostSource.parse, allowed), *self._private)
@@ -278,7 +278,7 @@ class UrlPolicy:
 
     def is_own_port(self, port: int) -> bool:
         """Returns True if the driver, the debugger or the proxy listens on this loopback port."""
-        return port in self._own_ports()
+        return port in self._own_ports
 
     def judge_target(self, target: RequestTarget) -> PolicyVerdict:
         """Judges a parsed URL; does not resolve names."""

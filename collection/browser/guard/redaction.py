@@ -12,14 +12,18 @@ draws itself (images, canvas, its own fonts) is not found.
 from __future__ import annotations
 
 import base64
+import itertools
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from selenium.common.exceptions import NoSuchFrameException
 
 from rmsweb_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from collection.browser.tabs import Tabs
 
 # Shorter values occur everywhere: redacting every "1" would reveal more than it hides.
 MIN_LENGTH = 4
@@ -66,11 +70,9 @@ class Redactor:
                 )
         self._values = dict(secrets)
         # The longest first, so that a secret inside another one does not split it.
-        names = sorted(secrets, key=lambda name: (-len(secrets[name]), name))
-        self._names = names
-        self._pattern = (
-            re.compile("|".join(f"({_forms(secrets[name])})" for name in names)) if names else None
-        )
+        self._names = sorted(secrets, key=lambda name: (-len(secrets[name]), name))
+        forms = "|".join(f"({_forms(secrets[name])})" for name in self._names)
+        self._pattern = re.compile(forms) if forms else None
 
     def text(self, text: str) -> str:
         """Returns the text with every secret, plain or encoded, replaced by its placeholder."""
@@ -165,63 +167,35 @@ def _in_base64(data: bytes, lead: int) -> str:
     return first + body + last
 
 
-class ScriptedPage(Protocol):
-    """The part of a `Browser` that this module uses; the browser itself imports the guard."""
-
-    def script(self, code: str, *args: Any) -> Any: ...
-
-    def enter_frame(self, element: Any) -> None: ...
-
-    def leave_frame(self) -> None: ...
-
-
-def secret_boxes(page: ScriptedPage, redactor: Redactor) -> list[Box]:
-    """Returns the boxes of visible secrets: left, top, right, bottom in pixels of the window.
+def secret_boxes(
+    page: Tabs, redactor: Redactor, corner: tuple[float, float] = (0.0, 0.0), depth: int = 0
+) -> list[Box]:
+    """Returns the boxes of visible secrets in the current frame and those in it.
 
     One script covers the page and all frames of its origin; each frame of another origin needs its own.
+
+    Args:
+      corner: where the frame is in the window.
+      depth: number of frames around it.
     """
-    boxes: list[Box] = []
-    _collect(page, redactor, (0.0, 0.0), 0, boxes)
-    return boxes
-
-
-def boxes_in(answer: dict[str, Any], redactor: Redactor) -> list[Box]:
-    """Returns the boxes in an answer of `SCRIPT`; compares its texts with the secrets."""
-    boxes = [_box(entry) for entry in answer["boxes"]]
+    answer = page.script(SCRIPT, {"texts": redactor.has_secrets})
+    found = list(answer["boxes"])
     texts = [entry[0] for entry in answer["texts"]]
     # All texts together, because a page may split a secret over several nodes.
-    whole, ends = "".join(texts), []
-    for text in texts:
-        ends.append((ends[-1] if ends else 0) + len(text))
-    for start, stop in redactor.spans(whole):
-        begin = 0
+    ends = list(itertools.accumulate(map(len, texts)))
+    for start, stop in redactor.spans("".join(texts)):
         for entry, end in zip(answer["texts"], ends, strict=True):
-            if begin < stop and start < end:
-                boxes.append(_box(entry[1:]))
-            begin = end
-    return boxes
-
-
-def _collect(
-    page: ScriptedPage, redactor: Redactor, offset: tuple[float, float], depth: int, boxes: list[Box]
-) -> None:
-    answer = page.script(SCRIPT, {"texts": redactor.has_secrets})
-    dx, dy = map(round, offset)
-    boxes += [
-        (left + dx, top + dy, right + dx, bottom + dy)
-        for left, top, right, bottom in boxes_in(answer, redactor)
-    ]
+            if end - len(entry[0]) < stop and start < end:
+                found.append(entry[1:])
+    dx, dy = map(round, corner)
+    boxes = [(left + dx, top + dy, right + dx, bottom + dy) for left, top, right, bottom in found]
     for element, x, y in answer["frames"] if depth < _MAX_FRAME_DEPTH else ():
         try:
             page.enter_frame(element)
         except NoSuchFrameException:
             continue  # The page has removed the frame meanwhile.
         try:
-            _collect(page, redactor, (offset[0] + x, offset[1] + y), depth + 1, boxes)
+            boxes += secret_boxes(page, redactor, (corner[0] + x, corner[1] + y), depth + 1)
         finally:
             page.leave_frame()
-
-
-def _box(entry: list[int]) -> Box:
-    left, top, right, bottom = entry
-    return left, top, right, bottom
+    return boxes

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import dataclasses
 import ssl
 import time
 from collections.abc import Callable
@@ -48,28 +47,6 @@ class _FailedError(Exception):
     """There is no answer, which disallows everything; the message says why."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Rules:
-    """What an origin's robots.txt says.
-
-    Attributes:
-      until: time until which it is used.
-      file: None allows everything.
-      failure: why there is no answer, which disallows everything; empty if there is one.
-    """
-
-    until: float
-    file: Protego | None = None
-    failure: str = ""
-
-    def problem(self, url: str) -> str:
-        if self.failure:
-            return f"robots.txt of the site cannot be read ({self.failure}), which disallows all its pages"
-        if self.file is None or self.file.can_fetch(url, ROBOTS_AGENT):
-            return ""
-        return f"robots.txt of the site disallows this page to {ROBOTS_AGENT}"
-
-
 class Robots:
     """The robots.txt files of the origins that one browser visits.
 
@@ -83,7 +60,9 @@ class Robots:
 
     def __init__(self, port: int, judge: Callable[[str], PolicyVerdict]) -> None:
         self._judge = judge
-        self._files: dict[str, asyncio.Task[_Rules]] = {}
+        # The end of use of each origin's file, and the file: None allows everything, a text is the reason why
+        # there is no answer.
+        self._files: dict[str, asyncio.Task[tuple[float, Protego | str | None]]] = {}
         # Not those of the loop: they look up the names that these wait for.
         self._threads = concurrent.futures.ThreadPoolExecutor(_FETCHES, "robots")
         self._http = SOCKSProxyManager(
@@ -101,43 +80,48 @@ class Robots:
         if parsed.protocol not in ("http:", "https:"):
             return ""
         task = self._files.get(parsed.origin)
-        if task is None or (task.done() and task.result().until <= time.monotonic()):
+        if task is None or (task.done() and task.result()[0] <= time.monotonic()):
             self._files.pop(parsed.origin, None)
             if len(self._files) >= _MAX_ORIGINS:
                 del self._files[next(iter(self._files))]
             task = self._files[parsed.origin] = asyncio.ensure_future(self._read(parsed.origin))
-        rules = await asyncio.shield(task)
+        _, file = await asyncio.shield(task)
         # Not for the file itself (RFC 9309, section 2.2.2).
-        return "" if parsed.pathname == "/robots.txt" else rules.problem(parsed.href)
+        if file is None or parsed.pathname == "/robots.txt":
+            return ""
+        if isinstance(file, str):
+            return f"robots.txt of the site cannot be read ({file}), which disallows all its pages"
+        allowed = file.can_fetch(parsed.href, ROBOTS_AGENT)
+        return "" if allowed else f"robots.txt of the site disallows this page to {ROBOTS_AGENT}"
 
-    async def _read(self, origin: str) -> _Rules:
+    async def _read(self, origin: str) -> tuple[float, Protego | str | None]:
+        file: Protego | str | None = None
         try:
             # A server that sends a byte now and then is within the limit of each read.
             async with asyncio.timeout(2 * _SECONDS):
                 url, loop = f"{origin}/robots.txt", asyncio.get_running_loop()
-                file = await loop.run_in_executor(self._threads, self._read_file, url)
-        except TimeoutError:
-            return _Rules(time.monotonic() + _RETRY_S, failure=f"no answer in {_SECONDS:g} s")
-        except _FailedError as error:
-            return _Rules(time.monotonic() + _RETRY_S, failure=str(error))
+                file = await loop.run_in_executor(self._threads, self._fetch, url)
+            return time.monotonic() + _KEPT_S, file
+        except (TimeoutError, ReadTimeoutError):
+            file = f"no answer in {_SECONDS:g} s"
         except (NewConnectionError, ConnectTimeoutError, SSLError):
             # The document is not reached either, and the browser says why. It may be its attempt to find
             # https at a site that has http only, after which it asks for the latter.
-            return _Rules(time.monotonic() + _RETRY_S)
-        return _Rules(time.monotonic() + _KEPT_S, file)
+            pass
+        except (HTTPError, ValueError):
+            file = "its answer is broken"
+        except _FailedError as error:
+            file = str(error)
+        return time.monotonic() + _RETRY_S, file
 
-    def _read_file(self, url: str) -> Protego | None:
-        body = self._fetch(url)
-        return None if body is None else _parse(body)
-
-    def _fetch(self, url: str) -> bytes | None:
+    def _fetch(self, url: str) -> Protego | None:
         """Returns a file, up to `_MAX_BYTES`; None for an answer without rules.
 
         Follows redirects. After too many of them the last one counts as an answer without rules.
 
         Raises:
           NewConnectionError, ConnectTimeoutError, SSLError: there is no connection to the site.
-          _FailedError: there is no answer.
+          _FailedError, HTTPError, ValueError: there is no answer.
         """
         for hops in range(_MAX_REDIRECTS + 1):
             verdict = self._judge(url)
@@ -145,34 +129,27 @@ class Robots:
                 raise _FailedError(f"{verdict.reason}: {verdict.detail}")
             try:
                 response = self._http.request("GET", url, redirect=False, preload_content=False)
-                try:
-                    body = response.read(_MAX_BYTES) if response.status < 300 else b""
-                except SSLError as error:
-                    raise _FailedError("its answer is broken") from error
-                finally:
-                    response.close()
             except (NewConnectionError, ConnectTimeoutError, SSLError) as error:
                 if not hops:
                     raise
                 raise _FailedError(f"{ada_url.URL(url).host} cannot be reached") from error
-            except ReadTimeoutError as error:
-                raise _FailedError(f"no answer in {_SECONDS:g} s") from error
-            except (HTTPError, ValueError) as error:
+            try:
+                body = response.read(_MAX_BYTES) if response.status < 300 else b""
+            except SSLError as error:
                 raise _FailedError("its answer is broken") from error
+            finally:
+                response.close()
             if response.status >= 500:
                 raise _FailedError(f"status {response.status}")
+            if response.status < 300:
+                # A rule that was cut off would disallow more than it says.
+                whole = body if len(body) < _MAX_BYTES else body[:_MAX_BYTES].rpartition(b"\n")[0]
+                return Protego.parse(whole.decode("utf-8-sig", "replace"))
             location = response.get_redirect_location()
-            if response.status < 300 or not location:
-                return body if response.status < 300 else None
+            if not location:
+                return None
             try:
                 url = ada_url.join_url(url, location)
             except ValueError:
                 return None
         return None
-
-
-def _parse(body: bytes) -> Protego:
-    if len(body) >= _MAX_BYTES:
-        # A rule that was cut off would disallow more than it says.
-        body = body[:_MAX_BYTES].rpartition(b"\n")[0]
-    return Protego.parse(body.decode("utf-8-sig", "replace"))

@@ -9,7 +9,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-from collection.browser.processes import kill_session
+from collection.browser.chromium import kill_session
 from rmsweb_jax.processes import ChildProcess, StallClock
 
 _STALL_SECONDS = 300.0

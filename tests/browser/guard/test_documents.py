@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
 from collection.browser.config import BrowserConfig, BrowserLostError
-from collection.browser.devtools_connection import Answer, DevToolsConnection
+from collection.browser.devtools import Answer, DevToolsConnection
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
+from collection.browser.pages import ActionContext
 from collection.browser.session import Browser, PageError
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import struct
 import threading
-import time
 
 import pytest
 
@@ -92,11 +90,6 @@ def test_bytes_go_both_ways_unchanged(guard, app):
     status, back, orderly = send(guard, HOST, 80, SOCKET + b"ping")
     assert (status, orderly) == (GRANTED, True)
     assert back.startswith(b"HTTP/1.1 101") and back.endswith(b"ping")
-
-
-def test_a_thousand_kilobytes_come_whole(guard):
-    status, back, orderly = get(guard, HOST, "/body/900000")
-    assert (status, len(back) > 900_000, orderly) == (GRANTED, True, True)
 
 
 @pytest.mark.parametrize(
@@ -189,46 +182,6 @@ def test_time_limits(app):
             assert guard.incidents() == ()
 
 
-def test_a_kept_connection_is_limited_from_its_last_request(app):
-    with answering(app) as port:
-        config = LIMITS.model_copy(update={"total_seconds": 3.0})
-        with Guard(config, {HOST: f"127.0.0.1:{port}"}) as guard, connect(guard, HOST, 80) as (_, kept):
-            kept.sendall(SOCKET)
-            assert kept.recv(1000).startswith(b"HTTP/1.1 101")
-            begun = time.monotonic()
-            while time.monotonic() < begun + 4.0:  # Beyond the limit.
-                kept.sendall(b"more")
-                assert kept.recv(1000) == b"more"
-                time.sleep(0.2)
-            assert guard.incidents() == ()
-
-
-def test_a_kept_connection_may_send_much_in_many_requests(app):
-    with answering(app) as port:
-        config = GuardConfig(allowed=(HOST,))
-        with Guard(config, {HOST: f"127.0.0.1:{port}"}) as guard, connect(guard, HOST, 80) as (_, kept):
-            kept.sendall(SOCKET)
-            assert kept.recv(1000).startswith(b"HTTP/1.1 101")
-            for _ in range(20):
-                kept.sendall(bytes(1_000_000))
-                left = 1_000_000
-                while left:
-                    left -= len(kept.recv(1 << 20)) or pytest.fail("it was cut off")
-            assert guard.incidents() == ()
-
-
-def test_an_answer_that_breaks_off_does_so_for_the_browser(guard):
-    status, back, orderly = get(guard, HOST, "/reset")
-    assert (status, orderly) == (GRANTED, False) and back in (b"", b"HTTP/1.0 200 OK\r\n\r\nhalf")
-
-
-def test_a_host_that_is_not_reached_is_no_refusal(guard):
-    guard.incidents()
-    assert get(guard, "gone.test")[0] == UNREACHABLE
-    assert "gone.test cannot be reached" in guard.record.take_problems()["gone.test:80"]
-    assert guard.incidents() == () and guard.record.take_problems() == {}
-
-
 def ended(connection):
     try:
         return connection.recv(1000) == b""
@@ -264,30 +217,6 @@ def test_a_new_episode_takes_a_scheme_from_a_connection_that_has_not_begun(app):
             app.heads.clear()
             spare.sendall(b"\x16\3\1\r\n\r\n")
             assert ended(spare) and reasons(guard) == ["not_listed"] and app.heads == []
-
-
-@pytest.mark.parametrize("turns", range(8))
-def test_a_connection_that_is_just_accepted_ends_with_all_others(app, turns):
-    with answering(app) as port, Guard(GuardConfig(allowed=(HOST,)), {HOST: f"127.0.0.1:{port}"}) as guard:
-        egress = guard._egress
-        assert egress is not None
-
-        async def end_after_accepting():
-            connection = socket.create_connection(("127.0.0.1", egress.port), timeout=60)
-            connection.sendall(b"\5\1\0" + b"\5\1\0\3\x08app.test" + (80).to_bytes(2))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            egress.end()
-            return connection
-
-        app.heads.clear()
-        with asyncio.run_coroutine_threadsafe(end_after_accepting(), egress._loop).result() as connection:
-            connection.settimeout(1.0)  # One that is never read stays open.
-            with contextlib.suppress(OSError):
-                connection.sendall(b"GET / HTTP/1.1\r\nHost: app.test\r\n\r\n")
-                while connection.recv(1000):
-                    pass
-        assert app.heads == []
 
 
 def test_two_hundred_connections_at_once(guard):
@@ -439,13 +368,6 @@ def test_a_connection_that_is_opened_while_the_policy_changes_is_not_used(names,
         names.answered.set()
         asking.join()
         assert found == [(REFUSED, b"", True)] and app.heads == []
-
-
-@pytest.mark.parametrize("host", ["::1", "[::1]", "0:0:0:0:0:0:0:1"])
-def test_literal_addresses_of_ipv6(guard, host):
-    guard.incidents()
-    assert get(guard, host)[0] == REFUSED
-    assert [one.detail.partition(": ")[0] for one in guard.incidents()] == ["[::1]:80"]
 
 
 def test_where_the_operator_sends_a_name_may_be_private_but_not_our_own(guard):

@@ -1,4 +1,4 @@
-"""Sources of a task's own site, and a guard without a proxy."""
+"""Sources of a task's own site."""
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ def test_a_website_is_among_its_own_sources(website):
 
 
 def test_an_episode_forgets_the_one_before():
-    guard = Guard(GuardConfig(allowed=("always.test",), task_site=True, proxy=False))
+    guard = Guard(GuardConfig(allowed=("always.test",), task_site=True))
     guard.admit(["a.test"], website="https://www.example.com/start")
     urls = ["https://always.test/", "https://a.test/", "https://b.example.com/", "https://evil.test/"]
     assert [guard.check(url).allowed for url in urls] == [True, True, True, False]
@@ -46,21 +46,14 @@ def test_an_episode_forgets_the_one_before():
 
 
 def test_a_website_allows_nothing_without_task_site():
-    guard = Guard(GuardConfig(proxy=False))
+    guard = Guard(GuardConfig())
     guard.admit(website="https://www.example.com/")
     assert guard.check("https://www.example.com/").reason is Reason.NOT_LISTED
 
 
 def test_a_task_cannot_name_private_places():
-    guard = Guard(GuardConfig(private=("http://127.0.0.1:8000",), task_site=True, proxy=False))
+    guard = Guard(GuardConfig(private=("http://127.0.0.1:8000",), task_site=True))
     guard.admit(["10.0.0.1", "localhost:81"], website="http://192.168.0.1/")
     for url in ("http://10.0.0.1/", "http://localhost:81/", "http://192.168.0.1/"):
         assert guard.check(url).reason is Reason.PRIVATE
     assert guard.check("http://127.0.0.1:8000/").allowed
-
-
-def test_without_a_proxy_nothing_runs():
-    with Guard(GuardConfig(proxy=False)) as guard:
-        guard.protect(9515)
-        assert guard.alive and guard.own_ports == {9515}
-        assert (guard.proxy_address, guard.flags, guard.incidents()) == ("", (), ())

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from collection.browser.guard.redaction import MIN_LENGTH, Redactor
 from rmsweb_jax.errors import UserError
 
-CANARY = 'pa/ss"w+ö rd&<7\\é𝄞'
 SECRETS = st.text(min_size=MIN_LENGTH, max_size=20).filter(lambda text: len(text.strip()) >= MIN_LENGTH)
 
 ENCODINGS = {
@@ -42,12 +41,6 @@ def test_every_form_is_hidden(encoding, secret):
     assume("secret" not in secret)
     found = Redactor({"key": secret}).text(f"[{ENCODINGS[encoding](secret)}]")
     assert found == "[<secret>key</secret>]"
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_canary_is_hidden_amid_other_text(encoding):
-    text = f"before {ENCODINGS[encoding](CANARY)} after"
-    assert Redactor({"key": CANARY}).text(text) == "before <secret>key</secret> after"
 
 
 @given(before=st.binary(max_size=9), secret=SECRETS, after=st.binary(max_size=9), urls=st.booleans())
@@ -81,10 +74,6 @@ def test_placeholders_are_filled_in(secret):
     assert (
         redactor.fill("a <secret>key</secret> <secret>other</secret>") == f"a {secret} <secret>other</secret>"
     )
-
-
-def test_nothing_is_hidden_without_secrets():
-    assert Redactor({}).text(CANARY) == CANARY
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,16 @@
 import asyncio
 import contextlib
 import gzip
-import socket
 import threading
 
 import pytest
-from urllib3.exceptions import SSLError
 
-from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
 from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.guard.robots import Robots
+from collection.browser.pages import ActionContext
 from collection.browser.session import Browser, PageError
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
@@ -157,46 +155,6 @@ def test_a_file_is_read_once_for_all_that_wait(site):
     assert site.asked == ["paths/robots.txt"] and site.agents == {"rmsweb-jax"}
 
 
-def test_a_site_that_is_slow_holds_up_no_other(site):
-    async def ask(one):
-        slow = asyncio.ensure_future(one.problem("http://held.test/"))
-        assert await one.problem("http://paths.test/no") and not slow.done()
-        site.hold.set()
-        await asyncio.wait([slow])
-
-    with guarded(site.address) as (one, _):
-        asyncio.run(ask(one))
-
-
-def test_many_sites_at_once_leave_room_for_the_look_ups_of_their_names(site, monkeypatch):
-    look_up = socket.getaddrinfo
-
-    def local(host, *rest, **options):
-        return look_up("127.0.0.1" if host.endswith(".test") else host, *rest, **options)
-
-    monkeypatch.setattr(socket, "getaddrinfo", local)
-    port = site.address.rpartition(":")[2]
-    with Guard(GuardConfig(private=("*:*",))) as guard:
-        egress = guard._egress
-        assert egress is not None
-
-        async def ask():
-            one = Robots(egress.port, guard.check)
-            urls = [f"http://paths.site{number}.test:{port}/no" for number in range(32)]
-            return await asyncio.gather(*map(one.problem, urls))
-
-        found = asyncio.run_coroutine_threadsafe(ask(), egress._loop).result()
-        assert all("disallows" in problem for problem in found)
-
-
-def test_tls_that_breaks_in_the_file_disallows(site, monkeypatch):
-    def broken(*_):
-        raise SSLError("decryption failed or bad record mac")
-
-    monkeypatch.setattr("urllib3.HTTPResponse.read", broken)
-    assert "its answer is broken" in problem_at(site.address, "http://paths.test/")
-
-
 def test_no_answer_in_time_disallows(site, monkeypatch):
     monkeypatch.setattr("collection.browser.guard.robots._SECONDS", 0.2)
     site.hold.clear()
@@ -284,7 +242,3 @@ def test_an_address_that_is_disallowed(browser):
         browser.goto("http://shop.test/moved")
     browser.sweep()
     assert browser.notices[0].startswith("Not opened: http://shop.test/no/moved: robots.txt")
-
-
-def test_it_is_not_read_unless_it_is_asked_for():
-    assert GuardConfig().robots == "ignore" and not GuardConfig().watches_documents

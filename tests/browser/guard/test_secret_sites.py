@@ -4,11 +4,11 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from collection.browser.action_types import ActionContext
 from collection.browser.actions import execute
 from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
+from collection.browser.pages import ActionContext
 from collection.browser.session import Browser, PageError
 from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.parse import normalize_action
@@ -181,7 +181,7 @@ def test_without_a_site_it_is_typed_nowhere(browser):
 
 def test_a_host_that_is_none_is_refused():
     with pytest.raises(UserError, match="names no hosts"):
-        Guard(GuardConfig(proxy=False), {}, {"pin": "123456 tulip"}, {"pin": ["a b"]})
+        Guard(GuardConfig(), {}, {"pin": "123456 tulip"}, {"pin": ["a b"]})
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_host_that_is_none_is_refused():
     ],
 )
 def test_a_secret_of_a_secure_site_is_typed_over_https_only(website: str, url: str, typed: bool) -> None:
-    guard = Guard(GuardConfig(proxy=False), secrets={"password": SECRET})
+    guard = Guard(GuardConfig(), secrets={"password": SECRET})
     guard.admit(website=website)
     if typed:
         assert guard.fill("<secret>password</secret>", url) == SECRET

@@ -150,17 +150,6 @@ def test_connections_go_through_it(server, proxy, monkeypatch):
         assert PASSWORD not in problem.detail + repr(guard.config)
 
 
-@pytest.mark.parametrize("answer", [b"\r\n\r\n", b"HTTP/1.1\r\n\r\n", b"HTTP/1.1 yes\r\n\r\n"])
-def test_an_answer_that_is_not_http_is_the_proxys_problem(server, answer, monkeypatch):
-    monkeypatch.setenv("UPSTREAM", f"{USER}:{PASSWORD}")
-    with running(lambda _, client: client.sendall(answer)) as (address, _):
-        config = settings(server, f"http://{address}")
-        with Guard(config) as guard:
-            assert get(guard, "127.0.0.1", port=9)[0] == UNREACHABLE
-            (problem,) = guard.incidents()
-            assert problem.kind == "proxy" and "cannot be used" in problem.detail
-
-
 @pytest.mark.parametrize("scheme", ["http", "socks5"])
 def test_one_that_is_dead_is_one_recorded_outcome(scheme, tmp_path, monkeypatch):
     monkeypatch.setenv("UPSTREAM", f"{USER}:{PASSWORD}")
@@ -182,9 +171,3 @@ def test_what_is_no_proxy_is_one_line(url):
     with pytest.raises(UserError, match=r"guard\.upstream") as error:
         GuardConfig(upstream=(url,))
     assert PASSWORD not in str(error.value)
-
-
-def test_missing_credentials_are_one_line(monkeypatch):
-    monkeypatch.delenv("UPSTREAM", raising=False)
-    with pytest.raises(UserError, match="variable UPSTREAM is not set"):
-        Guard(settings("a.test", "http://127.0.0.1:9"))

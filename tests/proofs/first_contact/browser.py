@@ -12,8 +12,7 @@ from unittest import mock
 
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from collection.browser.devtools import DevTools
-from collection.browser.devtools_connection import DevToolsConnection
+from collection.browser.devtools import DevTools, DevToolsConnection
 from tests.fleet.moving import (
     RUN_ENDS,
     Episode,

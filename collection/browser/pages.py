@@ -1,27 +1,28 @@
-"""Actions on pages, tabs and files."""
+"""What actions share, and the actions on pages, tabs and files."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
+import pathlib
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from markdownify import markdownify
-from selenium.common.exceptions import JavascriptException, WebDriverException
+from selenium.common.exceptions import (
+    JavascriptException,
+    StaleElementReferenceException,
+    WebDriverException,
+)
 from selenium.webdriver.remote.webelement import WebElement
 
-from collection.browser import page_scripts
-from collection.browser.action_types import (
-    ActionContext,
-    ActionError,
-    ActionOutcome,
-    LocatedElement,
-    file_folder,
-    page_gone,
-)
+from collection.browser.files import FileFolder
+from collection.browser.page import ActionTarget
 from collection.browser.session import Browser, PageError, first_line
+from collection.browser.snapshot import take_snapshot
 from rmsweb_jax.actions.schema import MAX_WAIT_S
 
 T = TypeVar("T")
@@ -31,20 +32,129 @@ MAX_EXTRACT_CHARS = 30_000  # browser-use's limit for its extraction action.
 _MAX_HTML_CHARS = 2_000_000
 # Frames that are read, and for how long.
 _MAX_FRAMES, _FRAME_SECONDS = 20, 30.0
+# Marks the place of a frame, by its number.
+_FRAME_MARK = '<div data-frame="{}"></div>'
+# Runs code in a document, or in any if none is given.
+_RUN = """
+if (arguments[1] && arguments[1] !== performance.timeOrigin) throw new Error('the page has gone; look again');
+return (0, eval)(arguments[0]);
+"""
+
+
+@dataclasses.dataclass
+class ActionContext:
+    """Resources of actions in addition to the browser.
+
+    Attributes:
+      files: the episode's file folder; None refuses file actions.
+      uploads: files outside that folder which may be uploaded.
+      search_urls: engine name -> URL with `{query}`.
+      extract: (query, Markdown) -> answer of the extraction model; None refuses extraction.
+      extra_actions: names of `EXTRA_ACTIONS` that are permitted.
+      deadline: `time.monotonic` value after which no action starts, and up to which actions may wait;
+        `extract` moves it by the time that it has waited for a model that did not answer.
+    """
+
+    files: FileFolder | None = None
+    uploads: tuple[pathlib.Path, ...] = ()
+    search_urls: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    extract: Callable[[str, str], str] | None = None
+    extra_actions: tuple[str, ...] = ()
+    deadline: float = math.inf
+
+
+class ActionError(Exception):
+    """An action cannot be executed; the message is shown to the agent."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ActionOutcome:
+    """Outcome of an action.
+
+    Attributes:
+      text, changed, error, output: as in `ActionResult`.
+      page: a new snapshot is needed to know if the page has changed.
+    """
+
+    text: str
+    changed: bool = False
+    error: bool = False
+    output: str = ""
+    page: bool = True
+
+
+def target_of(browser: Browser, index: int) -> ActionTarget:
+    """Returns what is known of an indexed element. Raises ActionError if there is none."""
+    target = (browser.snapshot or take_snapshot(browser)).targets.get(index)
+    if target is None:
+        raise ActionError(f"Element [{index}] is not on the page")
+    return target
+
+
+@contextlib.contextmanager
+def located(browser: Browser, index: int) -> Iterator[WebElement]:
+    """Finds an indexed element; in the `with` block, scripts and the driver are in its frame."""
+    target = target_of(browser, index)
+    try:
+        element = _find(browser, target, index)
+        if element is None:
+            # What a page has put in the place of an element that is gone, by all that identifies it.
+            _leave(browser, target)
+            now = take_snapshot(browser, peek=True)
+            alike = [one for one in now.targets.values() if one.looks_like(target)]
+            if not alike:
+                raise ActionError(f"Element [{index}] is gone")
+            element = _find(browser, min(alike, key=lambda one: math.dist(one.box, target.box)), index)
+        if element is None:
+            raise StaleElementReferenceException(f"element [{index}] was replaced again")
+        yield element
+    finally:
+        _leave(browser, target)
+
+
+def _find(browser: Browser, target: ActionTarget, index: int) -> WebElement | None:
+    """Enters the frames of a target; returns its element, or None if that is gone."""
+    for uid in target.frames:
+        frame = browser.run("find", uid)
+        if frame is None:
+            raise ActionError(f"The frame of element [{index}] is gone")
+        browser.call(browser.driver.switch_to.frame, frame)
+        browser.enter_frame(frame)
+    return browser.run("find", target.uid, target.document)
+
+
+def _leave(browser: Browser, target: ActionTarget) -> None:
+    for _ in target.frames:
+        browser.leave_frame()
+    if target.frames:
+        browser.call(browser.driver.switch_to.default_content)
+
+
+def page_gone(index: int | None = None) -> str:
+    """The message about an action whose page is not open any more."""
+    page = f"The page that [{index}] was on" if index else "The page that this was meant for"
+    return f"{page} has gone; look again"
+
+
+def file_folder(context: ActionContext) -> FileFolder:
+    """Returns the episode's file folder. Raises ActionError if the episode has none."""
+    if context.files is None:
+        raise ActionError("There is no file folder")
+    return context.files
 
 
 def scroll(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     amount = params.num_pages if params.down else -params.num_pages
     direction = "down" if params.down else "up"
     if params.frame_element_index:
-        with LocatedElement(browser, params.frame_element_index) as (element, _target):
-            moved = browser.script(page_scripts.SCROLL_ELEMENT, element, amount)
+        with located(browser, params.frame_element_index) as element:
+            moved = browser.run("scrollElement", element, amount)
         where = f" in [{params.frame_element_index}]"
-    elif (part := browser.script(page_scripts.SCROLLER)) is not None:
-        moved = browser.script(page_scripts.SCROLL_ELEMENT, part, amount)
+    elif (part := browser.run("scroller")) is not None:
+        moved = browser.run("scrollElement", part, amount)
         where = " in the part of the page that scrolls; the page itself does not"
     else:
-        moved, where = browser.script(page_scripts.SCROLL_PAGE, amount), ""
+        moved, where = browser.run("scrollPage", amount), ""
     text = f"Scrolled {direction}{where}" if moved else f"Cannot scroll further {direction}{where}"
     return ActionOutcome(text, changed=bool(moved))
 
@@ -81,7 +191,7 @@ class _Frames:
 
 
 def _find_text(browser: Browser, text: str, visited: _Frames) -> bool:
-    found, frames = browser.script(page_scripts.SCROLL_TO_TEXT, text)
+    found, frames = browser.run("scrollToText", text)
     for frame in frames:
         found = found or visited.visit(browser, frame, lambda: _find_text(browser, text, visited), False)
     return found
@@ -169,16 +279,16 @@ def page_markdown(browser: Browser, links: bool, deadline: float = math.inf) -> 
 
 
 def _visible_html(browser: Browser, visited: _Frames) -> str:
-    html, frames = browser.script(page_scripts.VISIBLE_HTML)
+    html, frames = browser.run("visibleHtml")
     for number, frame in enumerate(frames):
         inner = visited.visit(browser, frame, lambda: _visible_html(browser, visited), "")
-        html = html.replace(page_scripts.FRAME_MARK.format(number), f"<div>{inner}</div>", 1)
+        html = html.replace(_FRAME_MARK.format(number), f"<div>{inner}</div>", 1)
     return html
 
 
 def execute_js(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     try:
-        value = browser.page_script(page_scripts.RUN, params.code, browser.document)
+        value = browser.page_script(_RUN, params.code, browser.document)
     except JavascriptException as problem:
         raise ActionError(f"Script failed: {first_line(problem)}") from problem
     output = browser.redact(str(value))[:MAX_EXTRACT_CHARS] if value is not None else ""

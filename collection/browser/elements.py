@@ -10,16 +10,16 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from collection.browser import page_scripts
-from collection.browser.action_types import (
+from collection.browser.config import TabGoneError
+from collection.browser.page import short_value, squeeze
+from collection.browser.pages import (
     ActionContext,
     ActionError,
     ActionOutcome,
-    LocatedElement,
     file_folder,
+    located,
+    target_of,
 )
-from collection.browser.config import TabGoneError
-from collection.browser.page import short_value, squeeze
 from collection.browser.session import Browser
 
 _SHOWN_OPTIONS, _MAX_OPTIONS = 60, 1000
@@ -43,7 +43,7 @@ _FORMATS = {
 
 
 def click(browser: Browser, params: Any, context: ActionContext) -> ActionOutcome:
-    if LocatedElement(browser, params.index).target.tag == "select":
+    if target_of(browser, params.index).tag == "select":
         return get_options(browser, params, context)
     _click(browser, params.index, ctrl=params.while_holding_ctrl)
     return ActionOutcome(f"Clicked [{params.index}]", changed=True)
@@ -53,7 +53,7 @@ def _click(browser: Browser, index: int, times: int = 1, ctrl: bool = False) -> 
     """Clicks an indexed element, also one that the page replaces by its like all the time."""
     for left in reversed(range(_CLICK_TRIES)):
         try:
-            with LocatedElement(browser, index) as (element, _target):
+            with located(browser, index) as element:
                 browser.mouse(_point(browser, element, index), times=times, ctrl=ctrl)
             return
         except StaleElementReferenceException:
@@ -63,7 +63,7 @@ def _click(browser: Browser, index: int, times: int = 1, ctrl: bool = False) -> 
 
 def _point(browser: Browser, element: WebElement, index: int) -> tuple[float, float]:
     """Scrolls an element into view; returns a point of its frame's window where it is not covered."""
-    point = browser.script(page_scripts.CLICK_POINT, element)
+    point = browser.run("clickPoint", element)
     if point is None:
         raise ActionError(f"Element [{index}] is covered or hidden")
     return point[0], point[1]
@@ -81,36 +81,36 @@ def hover(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
 
 def input_text(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
     if params.index:
-        with LocatedElement(browser, params.index) as (element, _target):
+        with located(browser, params.index) as element:
             return _type_into(browser, element, params)
-    if _names_secret(browser, params):
-        return _type_secret(browser, browser.script(page_scripts.FOCUSED), params)
+    if browser.guard is not None and browser.guard.redactor.secrets_in(params.text):
+        return _type_secret(browser, browser.run("focusedField"), params)
     if params.clear_existing:
-        browser.script(page_scripts.SELECT_FOCUSED)
+        browser.run("selectFocused")
     _send(browser, params, None)
     return ActionOutcome(f"Typed {params.text!r} into the focused element", changed=True)
 
 
 def _type_into(browser: Browser, element: WebElement, params: Any) -> ActionOutcome:
-    element = browser.script(page_scripts.FIELD, element)
-    kind = browser.script(page_scripts.TYPING_KIND, element)
+    element = browser.run("field", element)
+    kind = browser.run("typingKind", element)
     if kind == "none":
         raise ActionError(f"Element [{params.index}] takes no text")
     if kind == "slider":
         return _slide(browser, element, params)
-    if _names_secret(browser, params):
+    if browser.guard is not None and browser.guard.redactor.secrets_in(params.text):
         return _type_secret(browser, element, params)
     if kind == "set":
         # Date, time, colour and range fields have no text to type into.
         before = _typed(browser, element)
-        browser.script(page_scripts.SET_VALUE, element, params.text)
+        browser.run("setField", element, params.text)
         return _check_typed(browser, element, params, before)
     browser.mouse(_point(browser, element, params.index))
     suggests = False
     if kind == "type":
-        suggests = browser.script(page_scripts.PREPARE_TYPING, element, params.clear_existing)
+        suggests = browser.run("prepareTyping", element, params.clear_existing)
     elif params.clear_existing:
-        browser.script(page_scripts.SELECT_FOCUSED)
+        browser.run("selectFocused")
     before = _typed(browser, element)
     _send(browser, params, element if kind == "type" else None)
     if suggests:
@@ -121,7 +121,7 @@ def _type_into(browser: Browser, element: WebElement, params: Any) -> ActionOutc
 def _slide(browser: Browser, element: WebElement, params: Any) -> ActionOutcome:
     """Sets a slider that is no form field: by arrow keys, and before by the mouse if they are far away."""
     where = f"[{params.index}]"
-    value, low, high, *_ = browser.script(page_scripts.SLIDER, element, 0)
+    value, low, high, *_ = browser.run("slider", element, 0)
     try:
         wanted = float(params.text)
     except ValueError:
@@ -137,7 +137,7 @@ def _slide(browser: Browser, element: WebElement, params: Any) -> ActionOutcome:
         if not _press_arrows(browser, element, wanted):
             if attempt:
                 break
-            _, _, _, thumb, end = browser.script(page_scripts.SLIDER, element, (wanted - low) / (high - low))
+            _, _, _, thumb, end = browser.run("slider", element, (wanted - low) / (high - low))
             browser.mouse(thumb, end)
         value = _slider_value(browser, element)
     if value != wanted:
@@ -150,7 +150,7 @@ def _press_arrows(browser: Browser, element: WebElement, wanted: float) -> bool:
     start = _slider_value(browser, element)
     more, less = Keys.ARROW_RIGHT, Keys.ARROW_LEFT
     ahead, back = (more, less) if wanted > start else (less, more)
-    browser.call(ActionChains(browser.driver, duration=0).send_keys(ahead).perform)
+    _press(browser, None, ahead)
     value = _slider_value(browser, element)
     if value == start:
         return False
@@ -159,29 +159,31 @@ def _press_arrows(browser: Browser, element: WebElement, wanted: float) -> bool:
         return False
     if steps:
         keys = (ahead if steps > 0 else back) * abs(steps)
-        browser.call(ActionChains(browser.driver, duration=0).send_keys(keys).perform)
+        _press(browser, None, keys)
     return True
 
 
 def _slider_value(browser: Browser, element: WebElement) -> float:
     browser.settle(first_ms=_SCROLLED_MS)
-    return browser.script(page_scripts.SLIDER, element, 0)[0] or 0.0
+    return browser.run("slider", element, 0)[0] or 0.0
 
 
 def _send(browser: Browser, params: Any, element: WebElement | None) -> None:
     """Types into an element, or into what has the focus."""
-    if _holds_secret(browser, params.text):
+    if browser.redact(params.text) != params.text:
         # In one event: requests of the page while typing must not contain a part of the secret, which
         # redaction would not find.
         browser.cdp("Input.insertText", text=params.text)
     else:
-        _press(browser, element, _keys(params))
+        keys = params.text.replace("\r\n", "\n").replace("\n", Keys.ENTER)
+        # For an empty text, the key that deletes the selection.
+        _press(browser, element, Keys.DELETE if params.clear_existing and not keys else keys)
 
 
 def _press(browser: Browser, element: WebElement | None, keys: str) -> None:
     """Presses keys in an element, or in what has the focus."""
     # The driver sees no focus in shadow trees: it refuses closed ones, and moves the cursor in others.
-    if element is None or browser.script(page_scripts.FOCUSED_IN_SHADOW, element):
+    if element is None or browser.run("focusedInShadow", element):
         browser.keys(ActionChains(browser.driver, duration=0).send_keys(keys).perform)
     else:
         browser.keys(element.send_keys, keys)
@@ -190,7 +192,7 @@ def _press(browser: Browser, element: WebElement | None, keys: str) -> None:
 def _typed(browser: Browser, element: WebElement) -> tuple[str, str] | None:
     """Returns kind and text of the field, as `page_scripts.TYPED`; None also if the page has gone."""
     try:
-        return browser.script(page_scripts.TYPED, element)
+        return browser.run("typed", element)
     except (WebDriverException, TabGoneError):
         return None
 
@@ -203,6 +205,11 @@ def _check_typed(
     A text that certainly was not taken is an error; otherwise the result says what the field holds: fields of
     tags and codes, for example, empty themselves.
     """
+
+    def plain(text: str) -> str:
+        """Letters and digits only: masks add brackets and spaces."""
+        return "".join(filter(str.isalnum, text)).casefold() or text
+
     where, text, done = f"[{params.index}]", params.text, f"Typed {params.text!r} into [{params.index}]"
     after = _typed(browser, element)
     # The Enter key may send a form, which may empty its fields.
@@ -212,22 +219,13 @@ def _check_typed(
     if not kind:
         return ActionOutcome(f"{done}, but no text field has the focus", changed=True)
     # What a password field holds is not for the result.
-    if kind == "password" or _plain(text) in _plain(value):
+    if kind == "password" or plain(text) in plain(value):
         return ActionOutcome(done, changed=True)
     if kind in _FORMATS and value in ("", before[1]):
         raise ActionError(f"{where} did not take {text!r}: write it as {_FORMATS[kind]}")
     if value and value == before[1] and params.clear_existing:
         raise ActionError(f"{where} did not take {text!r}; it holds {short_value(value)!r}")
     return ActionOutcome(f"{done}, which now holds {short_value(value)!r}", changed=True)
-
-
-def _plain(text: str) -> str:
-    """Letters and digits only: masks add brackets and spaces."""
-    return "".join(filter(str.isalnum, text)).casefold() or text
-
-
-def _names_secret(browser: Browser, params: Any) -> bool:
-    return browser.guard is not None and bool(browser.guard.redactor.secrets_in(params.text))
 
 
 def _type_secret(browser: Browser, element: WebElement | None, params: Any) -> ActionOutcome:
@@ -237,11 +235,11 @@ def _type_secret(browser: Browser, element: WebElement | None, params: Any) -> A
     result has the placeholders.
     """
     where = f"[{params.index}]" if params.index else "the focused element"
-    if element is None or not browser.script(page_scripts.IS_FIELD, element):
+    if element is None or not browser.run("isField", element):
         raise ActionError(f"A secret can only be typed into a field, and {where} is none")
     assert browser.guard is not None
     text = browser.guard.fill(params.text, _frame_url(browser, element))
-    if not browser.script(page_scripts.SET_TEXT, element, text, params.clear_existing):
+    if not browser.run("setText", element, text, params.clear_existing):
         raise ActionError(f"{where} did not take all of the text")
     return ActionOutcome(f"Typed {params.text!r} into {where}", changed=True)
 
@@ -257,16 +255,6 @@ def _frame_url(browser: Browser, element: WebElement) -> str:
         waiting += tree.get("childFrames", ())
     # Frames of other sites have processes of their own.
     return browser.target_url(frame)
-
-
-def _holds_secret(browser: Browser, text: str) -> bool:
-    return browser.redact(text) != text
-
-
-def _keys(params: Any) -> str:
-    """Returns the keys of a text; for an empty text, the key that deletes the selection."""
-    keys = params.text.replace("\r\n", "\n").replace("\n", Keys.ENTER)
-    return Keys.DELETE if params.clear_existing and not keys else keys
 
 
 def send_keys(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -288,18 +276,14 @@ def send_keys(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
 
 
 def get_options(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
-    with LocatedElement(browser, params.index) as (element, _target):
-        return _options(browser, element, params.index)
-
-
-def _options(browser: Browser, element: WebElement, index: int) -> ActionOutcome:
-    options = _OptionList(browser, element, index)
-    options.open()
-    options.find_all()
+    with located(browser, params.index) as element:
+        options = _OptionList(browser, element, params.index)
+        options.open()
+        options.find_all()
     names = [name for name, _value in options.found]
     more = f" and {len(names) - _SHOWN_OPTIONS} more" if len(names) > _SHOWN_OPTIONS else ""
     return ActionOutcome(
-        f"Options of [{index}]: {' | '.join(names[:_SHOWN_OPTIONS])}{more}",
+        f"Options of [{params.index}]: {' | '.join(names[:_SHOWN_OPTIONS])}{more}",
         changed=options.opened,
         output="\n".join(names[:_MAX_OPTIONS]) if more else "",
     )
@@ -320,7 +304,7 @@ class _OptionList:
 
     def open(self) -> None:
         """Opens the list if it is closed, as users do. Raises ActionError if there are no options."""
-        state, self.editable = self._browser.script(page_scripts.OPENS, self._element)
+        state, self.editable = self._browser.run("opens", self._element)
         self._anywhere = bool(state)
         if state == "closed":
             self.opened = True
@@ -328,9 +312,7 @@ class _OptionList:
             self._browser.settle(first_ms=_SUGGESTION_MS)
         if not self.look() and self.opened:
             # A field with suggestions opens at this key.
-            self._browser.call(
-                ActionChains(self._browser.driver, duration=0).send_keys(Keys.ARROW_DOWN).perform
-            )
+            _press(self._browser, None, Keys.ARROW_DOWN)
             self._browser.settle(first_ms=_SUGGESTION_MS)
             self.look()
         if not self.found and not self.editable:
@@ -339,7 +321,7 @@ class _OptionList:
     def look(self) -> bool:
         """Adds what is listed now to `found`; returns True if something was new."""
         before = len(self.found)
-        options = self._browser.script(page_scripts.OPTIONS, self._element, self._anywhere)
+        options = self._browser.run("options", self._element, self._anywhere)
         self.found |= dict.fromkeys((name, value) for name, value in options)
         return len(self.found) > before
 
@@ -348,7 +330,7 @@ class _OptionList:
         match, start = self._match(wanted), True
         for _ in range(_MAX_SCROLLS):
             where = (self._element, self._anywhere, start)
-            if match or not self._browser.script(page_scripts.SCROLL_LIST, *where):
+            if match or not self._browser.run("scrollList", *where):
                 break
             self._browser.settle(first_ms=_SCROLLED_MS)
             if not self.look() and not start:
@@ -363,14 +345,14 @@ class _OptionList:
         """Types a text into the field of a list that has none of its options before."""
         if not self.editable or self.found:
             return None
-        self._browser.script(page_scripts.PREPARE_TYPING, self._element, True)
+        self._browser.run("prepareTyping", self._element, True)
         _press(self._browser, self._element, text)
         self._browser.settle(first_ms=_SUGGESTION_MS)
         self.look()
         return self._match(text)
 
     def choose(self, option: tuple[str, str]) -> None:
-        custom = self._browser.script(page_scripts.CHOOSE, self._element, *option, self._anywhere)
+        custom = self._browser.run("choose", self._element, *option, self._anywhere)
         if custom is not None:
             self._browser.mouse(_point(self._browser, custom, self._index))
 
@@ -384,7 +366,7 @@ class _OptionList:
 
 
 def select_option(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
-    with LocatedElement(browser, params.index) as (element, _target):
+    with located(browser, params.index) as element:
         options = _OptionList(browser, element, params.index)
         options.open()
         match = options.find_all(params.text) or options.search(params.text)
@@ -403,8 +385,8 @@ def upload(browser: Browser, params: Any, context: ActionContext) -> ActionOutco
         path = file_folder(context).path(params.path)
     if not path.is_file():
         raise ActionError(f"No file {params.path}")
-    with LocatedElement(browser, params.index) as (element, _target):
-        field = browser.script(page_scripts.FILE_FIELD, element)
+    with located(browser, params.index) as element:
+        field = browser.run("fileField", element)
         if field is None:
             raise ActionError(f"Element [{params.index}] takes no file")
         browser.call(field.send_keys, str(path))
@@ -413,35 +395,13 @@ def upload(browser: Browser, params: Any, context: ActionContext) -> ActionOutco
 
 _MODIFIERS = {Keys.CONTROL, Keys.SHIFT, Keys.ALT, Keys.META}
 _KEY_NAMES = {
-    "enter": Keys.ENTER,
-    "return": Keys.ENTER,
-    "tab": Keys.TAB,
-    "escape": Keys.ESCAPE,
-    "esc": Keys.ESCAPE,
-    "backspace": Keys.BACKSPACE,
-    "delete": Keys.DELETE,
-    "space": Keys.SPACE,
-    "home": Keys.HOME,
-    "end": Keys.END,
-    "pageup": Keys.PAGE_UP,
-    "pagedown": Keys.PAGE_DOWN,
-    "arrowup": Keys.ARROW_UP,
-    "arrowdown": Keys.ARROW_DOWN,
-    "arrowleft": Keys.ARROW_LEFT,
-    "arrowright": Keys.ARROW_RIGHT,
-    "up": Keys.ARROW_UP,
-    "down": Keys.ARROW_DOWN,
-    "left": Keys.ARROW_LEFT,
-    "right": Keys.ARROW_RIGHT,
-    "control": Keys.CONTROL,
-    "ctrl": Keys.CONTROL,
-    "shift": Keys.SHIFT,
-    "alt": Keys.ALT,
-    "meta": Keys.META,
-    "command": Keys.META,
-    "insert": Keys.INSERT,
-    **{f"f{number}": getattr(Keys, f"F{number}") for number in range(1, 13)},
-}
+    name.replace("_", "").lower(): getattr(Keys, name)
+    for name in (
+        *("ENTER", "TAB", "ESCAPE", "BACKSPACE", "DELETE", "SPACE", "INSERT", "HOME", "END", "PAGE_UP"),
+        *("PAGE_DOWN", "ARROW_UP", "ARROW_DOWN", "ARROW_LEFT", "ARROW_RIGHT", "UP", "DOWN", "LEFT", "RIGHT"),
+        *("CONTROL", "SHIFT", "ALT", "META", *(f"F{number}" for number in range(1, 13))),
+    )
+} | {"return": Keys.ENTER, "esc": Keys.ESCAPE, "ctrl": Keys.CONTROL, "command": Keys.META}
 
 
 def click_coordinates(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -453,11 +413,11 @@ def click_coordinates(browser: Browser, params: Any, _: ActionContext) -> Action
 
 
 def drag(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
-    with LocatedElement(browser, params.index) as (element, target):
-        onto = LocatedElement(browser, params.onto_index)
-        if onto.target.frames != target.frames:
+    onto = target_of(browser, params.onto_index)
+    with located(browser, params.index) as element:
+        if onto.frames != target_of(browser, params.index).frames:
             raise ActionError(f"[{params.index}] and [{params.onto_index}] are in different frames")
-        end = browser.script(page_scripts.FIND, onto.target.uid, onto.target.document)
+        end = browser.run("find", onto.uid, onto.document)
         if end is None:
             raise ActionError(f"Element [{params.onto_index}] is gone")
         # Scrolling to the end may move the start out of view, so the start comes last.

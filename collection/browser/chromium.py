@@ -1,17 +1,25 @@
-"""Start of Chromium with its driver."""
+"""Chromium with its driver: programs, start, processes and end.
+
+The driver and all processes of its browser are in a session of their own. The driver is killed when this
+process dies, and the browser when the driver does, so nothing outlives a killed collector but a folder.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import glob
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+import psutil
 import urllib3.exceptions
 from selenium import webdriver
 from selenium.common.exceptions import WebDriverException
@@ -22,16 +30,7 @@ from selenium.webdriver.remote.file_detector import UselessFileDetector
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from collection.browser.config import DESKTOP, BrowserConfig, first_line
-from collection.browser.display import BARS_HEIGHT, VirtualDisplay
 from collection.browser.guard.chromium_policy import LOCAL_STATE, PREFERENCES, expose_policy
-from collection.browser.processes import (
-    OWNER,
-    SHORT_FOLDER,
-    find_program,
-    kill_session,
-    make_profile,
-    owner_mark,
-)
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import die_with_parent
 
@@ -76,8 +75,14 @@ _LAUNCHER = pathlib.Path(__file__).with_name("chromium.sh")
 # The browser gets no other variables: the collector's environment contains API keys and secrets.
 _INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_", "TZ", "LD_", "FONTCONFIG_", "XDG_", "DISPLAY", "DBUS_")
 # A socket's path has at most 107 bytes, and a browser that cannot create this one below TMPDIR exits at once.
-_SOCKET = "/org.chromium.Chromium.XXXXXX/SingletonSocket"
-TEMPORARY_BYTES = 107 - len(_SOCKET)
+TEMPORARY_BYTES = 107 - len("/org.chromium.Chromium.XXXXXX/SingletonSocket")
+SHORT_FOLDER, PREFIX = "/tmp", "rmsweb."
+PROFILE = "RMSWEB_PROFILE"  # The environment variable of a browser with its folder.
+# A page in an endless loop is runnable all the time, whether or not a busy machine gives it a core.
+_SAMPLES, _SAMPLE_S, _BUSY_SHARE = 10, 0.03, 0.8
+_KILL_S = 5.0
+# Room for a window's own bars, in pixels, so that the whole viewport is on the screen.
+_BARS_HEIGHT = 200
 
 
 class DriverProcess:
@@ -92,13 +97,12 @@ class DriverProcess:
     """
 
     def __init__(self, config: BrowserConfig, guard_flags: Sequence[str]) -> None:
-        self.profile = self._temporary = ""
-        self._display: VirtualDisplay | None = None
+        reap_orphans()
+        self._folders: list[str] = []
+        self._display: subprocess.Popen[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
-        options = _options(config, guard_flags)
         try:
-            self.driver = self._start(config, options)
+            self.driver = self._start(config, _options(config, guard_flags))
         except (WebDriverException, urllib3.exceptions.HTTPError, OSError) as error:
             self.end()
             raise UserError(
@@ -108,12 +112,6 @@ class DriverProcess:
         except BaseException:
             self.end()
             raise
-
-    @property
-    def pid(self) -> int:
-        """Process id of the driver, which leads the session of all processes."""
-        assert self._process is not None
-        return self._process.pid
 
     @property
     def downloads(self) -> pathlib.Path:
@@ -131,15 +129,31 @@ class DriverProcess:
         port, path = pathlib.Path(self.profile, "DevToolsActivePort").read_text().split()
         return f"ws://127.0.0.1:{port}{path}"
 
+    @property
+    def members(self) -> list[int]:
+        """Process ids of the session, its leader, the driver, first."""
+        assert self._process is not None
+        return session_members(self._process.pid)
+
+    @property
+    def memory_mb(self) -> float:
+        """Unshared memory of all processes in MB; the exact figure (PSS) would take thirty times as long."""
+        total = 0
+        for pid in self.members:
+            with contextlib.suppress(psutil.Error):
+                used = psutil.Process(pid).memory_info()
+                total += used.rss - used.shared
+        return total / 1e6
+
     def end(self) -> None:
         """Kills all processes of the browser and removes its files."""
         if self._process is not None:
             kill_session(self._process.pid)
             self._process.wait()
         if self._display is not None:
-            self._display.close()
-            self._display = None
-        for folder in filter(None, (self.profile, self._temporary)):
+            self._display.terminate()  # It removes its lock when it is asked to end.
+            self._display.wait()
+        for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _start(self, config: BrowserConfig, options: webdriver.ChromeOptions) -> WebDriver:
@@ -147,14 +161,15 @@ class DriverProcess:
         options.binary_location = str(_LAUNCHER)
         if config.user_agent == DESKTOP:
             options.add_argument(f"--user-agent={_desktop_agent(chromium)}")
+        display = {}
         if config.headed and not os.environ.get("DISPLAY"):
-            self._display = VirtualDisplay(*config.screen_size)
-        self.profile = make_profile()
-        self._temporary = str(pathlib.Path(self.profile, "tmp"))
-        if len(os.fsencode(self._temporary)) <= TEMPORARY_BYTES:
-            os.mkdir(self._temporary)
+            self._display, display["DISPLAY"] = _open_display(*config.screen_size)
+        self.profile = self._make_folder(None)
+        temporary = str(pathlib.Path(self.profile, "tmp"))
+        if len(os.fsencode(temporary)) <= TEMPORARY_BYTES:
+            os.mkdir(temporary)
         else:
-            self._temporary = make_profile(SHORT_FOLDER)
+            temporary = self._make_folder(SHORT_FOLDER)
         options.add_argument(f"--user-data-dir={self.profile}")
         options.add_argument("--remote-debugging-pipe")
         options.add_argument("--remote-debugging-port=0")
@@ -162,10 +177,10 @@ class DriverProcess:
         environment = {
             **{name: value for name, value in os.environ.items() if name.startswith(_INHERITED)},
             **({"TZ": config.timezone} if config.timezone else {}),
-            **({"DISPLAY": self._display.name} if self._display else {}),
-            "TMPDIR": self._temporary,
+            **display,
+            "TMPDIR": temporary,
             "RMSWEB_CHROMIUM": chromium,
-            OWNER: f"{owner_mark()}:{self.profile}",
+            PROFILE: self.profile,
         }
         self._start_driver(chromedriver, environment)
         # The environment's proxy does not lead back to this machine.
@@ -177,6 +192,11 @@ class DriverProcess:
         # Without a timeout, a hanging driver would block the episode for ever.
         client.timeout = max(config.page_load_seconds, config.script_seconds) + _DRIVER_GRACE_S
         return driver
+
+    def _make_folder(self, within: str | None) -> str:
+        """Creates a folder whose name contains the owner's mark, in the system's temporary one by default."""
+        self._folders.append(tempfile.mkdtemp(prefix=f"{PREFIX}{owner_mark()}-", dir=within))
+        return self._folders[-1]
 
     def _start_driver(self, chromedriver: str, environment: Mapping[str, str]) -> None:
         """Starts the driver on a port that it chooses itself.
@@ -217,6 +237,17 @@ class DriverProcess:
         raise WebDriverException(f"the driver did not start: {' '.join(text.split())[-150:] or 'no output'}")
 
 
+def find_program(path: str, names: tuple[str, ...]) -> str:
+    """Returns the path of a program: `path`, or the first of `names` on PATH. Raises UserError if missing."""
+    found = shutil.which(path) if path else next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        raise UserError(
+            f"{path or names[0]} not found; install chromium and chromium-driver "
+            "(Debian: apt-get install chromium chromium-driver), or add their folder to PATH"
+        )
+    return found
+
+
 def find_programs(config: BrowserConfig) -> tuple[str, str]:
     """Returns the paths of Chromium and its driver. Raises UserError if one is not installed."""
     chromium = find_program(config.chromium, ("chromium", "chromium-browser", "google-chrome"))
@@ -244,7 +275,7 @@ def _options(config: BrowserConfig, guard_flags: Sequence[str]) -> webdriver.Chr
     options = webdriver.ChromeOptions()
     rules = [f"--host-resolver-rules={', '.join(config.host_rules)}"] if config.host_rules else []
     # A window has bars.
-    bars, mode = (BARS_HEIGHT, ()) if config.headed else (0, ("--headless=new",))
+    bars, mode = (_BARS_HEIGHT, ()) if config.headed else (0, ("--headless=new",))
     size = f"--window-size={config.width},{config.height + bars}"
     languages = ",".join(dict.fromkeys((config.locale, config.locale.partition("-")[0])))
     # Headless mode has a screen of 800x600 of its own.
@@ -261,3 +292,110 @@ def _options(config: BrowserConfig, guard_flags: Sequence[str]) -> webdriver.Chr
     # `DevTools` answers dialogs.
     options.set_capability("unhandledPromptBehavior", "ignore")
     return options
+
+
+def _open_display(width: int, height: int) -> tuple[subprocess.Popen[str], str]:
+    """Starts a virtual screen for browsers with a window, Debian's Xvfb; returns it and the value of DISPLAY.
+
+    Raises:
+      UserError: Xvfb is missing or does not start.
+    """
+    program = shutil.which("Xvfb")
+    if program is None:
+        raise UserError(
+            "config.browser.headed: there is no DISPLAY, and Xvfb is not found; install xvfb (Debian: "
+            "apt-get install xvfb), or set DISPLAY"
+        )
+    screen = f"{width}x{height + _BARS_HEIGHT}x24"
+    process = subprocess.Popen(
+        [program, "-displayfd", "1", "-screen", "0", screen, "-nolisten", "tcp"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=die_with_parent,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        number = process.stdout.readline().strip()
+    if not number.isdigit():  # It has ended.
+        process.wait()
+        raise UserError(f"config.browser.headed: {program} does not start with a screen of {screen}")
+    return process, f":{number}"
+
+
+def owner_mark() -> str:
+    """Returns `PID-STARTED` of this process; the start time is needed because process ids are reused."""
+    return f"{os.getpid()}-{_started(os.getpid())}"
+
+
+def reap_orphans() -> None:
+    """Kills what is left of browsers whose owning process is gone, and removes their folders."""
+    psutil.process_iter.cache_clear()  # It keeps the names of processes whose numbers have been given again.
+    for process in psutil.process_iter(["name"]):
+        if (process.info["name"] or "").startswith("chrom"):
+            with contextlib.suppress(psutil.Error, OSError):
+                if _is_orphan(process.environ().get(PROFILE, "")):
+                    kill_session(os.getsid(process.pid))
+    for parent in {tempfile.gettempdir(), SHORT_FOLDER}:
+        for folder in filter(_is_orphan, glob.glob(f"{glob.escape(parent)}/{PREFIX}*")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_orphan(folder: str) -> bool:
+    """Returns True for the folder of a browser whose owner does not run; False for any other folder."""
+    found = re.match(rf"{PREFIX}(\d+)-(\d+)-", os.path.basename(folder))
+    return found is not None and _started(int(found[1])) != int(found[2])
+
+
+def _started(pid: int) -> int:
+    """Returns the start time of a process in hundredths of a second; -1 if it does not run."""
+    try:
+        return round(psutil.Process(pid).create_time() * 100)
+    except psutil.Error:
+        return -1
+
+
+def kill_busy_renderers(pids: list[int]) -> int:
+    """Kills renderer processes that compute without a pause; returns their number."""
+    runnable: dict[psutil.Process, int] = {}
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if "--type=renderer" in process.cmdline():
+                runnable[process] = 0
+    for _ in range(_SAMPLES):
+        for process in runnable:
+            with contextlib.suppress(psutil.Error):
+                runnable[process] += process.status() == psutil.STATUS_RUNNING
+        time.sleep(_SAMPLE_S)
+    busy = [process for process, samples in runnable.items() if samples >= _BUSY_SHARE * _SAMPLES]
+    for process in busy:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    return len(busy)
+
+
+def session_members(leader: int) -> list[int]:
+    """Returns the process ids of a session, its leader first."""
+    members = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == leader:
+                members.append(pid)
+    return sorted(members, key=lambda pid: pid != leader)
+
+
+def kill_session(leader: int) -> None:
+    """Kills all processes of a session until only zombies (children of other processes) are left."""
+    deadline = time.monotonic() + _KILL_S
+    living = [leader]
+    while living and time.monotonic() < deadline:
+        living = []
+        for pid in session_members(leader):
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    process.kill()
+                    living.append(process)
+        psutil.wait_procs(living, timeout=0.05)
