@@ -132,26 +132,6 @@ def test_a_page_that_crashes_is_replaced(browser: Browser, site: str) -> None:
     assert works(browser, site)
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/alerts", "'now'"),
-        ("/alert-loop", "'4'"),
-        ("/print", ""),
-        ("/push", ""),
-        ("/bad-text", ""),
-        ("/endless", ""),
-    ],
-)
-def test_pages_that_ask_or_never_end_can_be_used(
-    browser: Browser, site: str, path: str, expected: str
-) -> None:
-    result = go(browser, site + path)
-    assert not result.error and expected in result.text and result.text.count("Dialog") <= 8
-    assert not click(browser).error
-    assert works(browser, site)
-
-
 def test_dialogs_are_dismissed_and_recorded_as_incidents(browser: Browser, site: str) -> None:
     go(browser, f"{site}/prompts")
     # The driver may report a dialog again while it closes.

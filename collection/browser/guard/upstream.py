@@ -22,10 +22,6 @@ class UpstreamProxyError(Exception):
     """The upstream proxy cannot be used; the message names it without credentials."""
 
 
-class _RejectedError(Exception):
-    """The proxy does not take the user name and password."""
-
-
 class _NotReachedError(Exception):
     """The proxy works and does not reach the server."""
 
@@ -88,8 +84,6 @@ class UpstreamProxy:
             if self.scheme == "socks5":
                 return await self._socks(address, port)
             return await self._tunnel(place)
-        except _RejectedError as error:
-            raise UpstreamProxyError(f"{self} refuses the user name or password") from error
         except _NotReachedError as error:
             raise ConnectionError(f"{self} does not reach {place} ({error})") from None
         except (OSError, EOFError, ValueError, IndexError, ProxyError, asyncio.LimitOverrunError) as error:
@@ -104,8 +98,13 @@ class UpstreamProxy:
         except ProxyError as error:
             if error.error_code:
                 raise _NotReachedError(str(error)) from None
-            raise (_RejectedError if "authentication" in str(error) else error) from None
+            if "authentication" in str(error):
+                raise self._rejected() from None
+            raise
         return stream.reader, stream.writer
+
+    def _rejected(self) -> UpstreamProxyError:
+        return UpstreamProxyError(f"{self} refuses the user name or password")
 
     async def _tunnel(self, place: str) -> Streams:
         # python-socks takes what comes first for the whole answer, so that a header that comes later would be
@@ -119,7 +118,7 @@ class UpstreamProxy:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             status = int(head.split(maxsplit=2)[1])
             if status == 407:
-                raise _RejectedError
+                raise self._rejected()
             if not 200 <= status < 300:
                 raise _NotReachedError(f"status {status}")
         except BaseException:
