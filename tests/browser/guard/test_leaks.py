@@ -14,18 +14,18 @@ from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, PageError
 from tests.browser.guard.leaks import PAGES, PARTS, SERVICE_WORKER, SILENT, WEB_RTC
-from tests.browser.guard.servers import Forbidden, answering, page
+from tests.browser.guard.servers import answering, page
+from tests.hostile.server import ForbiddenServer
 
 
 @pytest.fixture(scope="module")
-def forbidden() -> Iterator[Forbidden]:
-    server = Forbidden()
-    yield server
-    server.close()
+def forbidden() -> Iterator[ForbiddenServer]:
+    with ForbiddenServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def hostile(forbidden: Forbidden) -> Iterator[int]:
+def hostile(forbidden: ForbiddenServer) -> Iterator[int]:
     def there(name: str) -> str:
         return f"http://{name}.forbidden.test:{forbidden.port}"
 
@@ -48,7 +48,7 @@ def hostile(forbidden: Forbidden) -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def guard(forbidden: Forbidden, hostile: int) -> Iterator[Guard]:
+def guard(forbidden: ForbiddenServer, hostile: int) -> Iterator[Guard]:
     # Were it let through, each name would lead to the forbidden server.
     hosts = {f"{name}.forbidden.test": f"127.0.0.1:{forbidden.port}" for name in (*PARTS, *PAGES)}
     with Guard(GuardConfig(private=(f"http://localhost:{hostile}",)), hosts) as held:
@@ -83,14 +83,14 @@ def test_no_page_reaches_a_host_that_is_not_listed(browser, guard, forbidden, ho
             button.click()
         wanted = {name} - SILENT
         assert wanted <= refused(guard, wanted)
-    assert forbidden.arrived == []
+    assert forbidden.contacts == []
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "2130706433"])
 def test_nor_by_address(browser, guard, forbidden, hostile, name):
     with pytest.raises(PageError, match="SOCKS"):
         browser.goto(f"http://{name}:{forbidden.port}/")
-    assert forbidden.arrived == []
+    assert forbidden.contacts == []
 
 
 def test_own_ports_are_out_of_reach(browser, guard):
@@ -102,13 +102,13 @@ def test_own_ports_are_out_of_reach(browser, guard):
 def test_secure_pages_are_refused_before_anything_is_sent(browser, forbidden):
     with pytest.raises(PageError, match="SOCKS"):
         browser.goto(f"https://location.forbidden.test:{forbidden.port}/")
-    assert forbidden.arrived == []
+    assert forbidden.contacts == []
 
 
 def test_no_datagram_leaves(browser, forbidden, hostile):
     browser.goto(f"http://localhost:{hostile}/empty")
     assert browser.call(browser.driver.execute_async_script, WEB_RTC, f"127.0.0.1:{forbidden.port}")
-    assert forbidden.arrived == []
+    assert forbidden.contacts == []
 
 
 def test_the_forbidden_server_would_have_noticed(forbidden):
@@ -116,7 +116,7 @@ def test_the_forbidden_server_would_have_noticed(forbidden):
         datagrams.sendto(b"x", ("127.0.0.1", forbidden.port))
     socket.create_connection(("127.0.0.1", forbidden.port)).close()
     deadline = time.monotonic() + 600
-    while len(forbidden.arrived) < 2 and time.monotonic() < deadline:
+    while len(forbidden.contacts) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert sorted(forbidden.arrived) == ["tcp", "udp"]
-    forbidden.arrived.clear()
+    assert sorted(forbidden.contacts) == ["", "UDP"]
+    forbidden.contacts.clear()

@@ -17,7 +17,8 @@ from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser, PageError
 from tests.browser.guard.leaks import WEB_RTC
-from tests.browser.guard.servers import Forbidden, answering, page
+from tests.browser.guard.servers import answering, page
+from tests.hostile.server import ForbiddenServer
 from tests.loopback import ANY_CERTIFICATE, PageHandler, serving, tls_context
 
 ACCEPT = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3.
@@ -68,9 +69,8 @@ class Shop:
 @pytest.fixture(scope="module")
 def relay():
     """A server of an allowed host that counts contacts, also by datagrams."""
-    server = Forbidden()
-    yield server
-    server.close()
+    with ForbiddenServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def wait_for(condition) -> None:
 
 def test_a_relay_at_an_allowed_host_gets_no_datagram_and_no_byte(browser, guard, relay):
     assert browser.call(browser.driver.execute_async_script, WEB_RTC, f"turn.test:{relay.port}")
-    assert set(relay.arrived) <= {"tcp"}
+    assert "UDP" not in relay.contacts
     # It asks over TCP through the guard, which ends that at the first byte.
     (incident,) = guard.incidents()
     assert "turn.test" in incident.detail and "[not_http]" in incident.detail
@@ -154,7 +154,7 @@ class Secure(PageHandler):
 
 @pytest.mark.parametrize("flags", [(), (ANY_CERTIFICATE,)], ids=["as it is", "any certificate"])
 def test_certificates_are_the_browsers_and_quic_is_off(relay, tmp_path, flags):
-    relay.arrived.clear()
+    relay.contacts.clear()
     Secure.port = relay.port
     config = BrowserConfig(width=500, height=320, quiet_ms=20, flags=flags)
     with (
@@ -169,4 +169,4 @@ def test_certificates_are_the_browsers_and_quic_is_off(relay, tmp_path, flags):
         for _ in range(3):
             browser.goto("https://secure.test/")
         assert browser.script(PROTOCOL).startswith("http/1")
-    assert relay.arrived == []
+    assert relay.contacts == []
