@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import itertools
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 from selenium.common.exceptions import JavascriptException, NoSuchFrameException, WebDriverException
 
 from collection.browser.config import PageError, TabGoneError
-from collection.browser.guard.redaction import Box, secret_boxes
+from collection.browser.guard.redaction import Redactor
 from collection.browser.page import MAX_PAGE_CHARS, ActionTarget, PageNode, Snapshot, render_node, squeeze
 from collection.browser.session import Browser
 from rmsweb_jax.records.schema import Element, Observation
@@ -34,6 +35,8 @@ MAX_FRAMES = 20
 MAX_LINES = 6000
 MAX_CHARS = 3 * MAX_PAGE_CHARS
 _SCRIPT = pathlib.Path(__file__).with_name("snapshot.js").read_text(encoding="utf-8")
+_SECRETS = pathlib.Path(__file__).with_name("find_secrets.js").read_text(encoding="utf-8")
+Box = tuple[int, int, int, int]
 _NEW, _INTERACTIVE, _SECRET = 1, 2, 4
 _COLORS = ((214, 39, 40), (31, 119, 180), (44, 160, 44), (255, 127, 14), (148, 103, 189))
 _HIDDEN = (128, 128, 128)
@@ -264,6 +267,42 @@ def _screenshot(browser: Browser, snapshot: Snapshot, boxes: bool) -> bytes | No
         return None
     targets = snapshot.targets if boxes else {}
     return draw_boxes(png, targets, hidden) if targets or hidden else png
+
+
+def secret_boxes(
+    page: Browser, redactor: Redactor, corner: tuple[float, float] = (0.0, 0.0), depth: int = 0
+) -> list[Box]:
+    """Returns the boxes of visible secrets in the current frame and those in it.
+
+    They are password fields (also while they show their text), card fields, card numbers anywhere, and texts
+    and fields that contain a known secret. Text that a page draws itself (images, canvas, its own fonts) is
+    not found. One script covers the page and all frames of its origin; each frame of another needs its own.
+
+    Args:
+      corner: where the frame is in the window.
+      depth: number of frames around it.
+    """
+    answer = page.script(_SECRETS, {"texts": redactor.has_secrets})
+    found = list(answer["boxes"])
+    texts = [entry[0] for entry in answer["texts"]]
+    # All texts together, because a page may split a secret over several nodes.
+    ends = list(itertools.accumulate(map(len, texts)))
+    for start, stop in redactor.spans("".join(texts)):
+        for entry, end in zip(answer["texts"], ends, strict=True):
+            if end - len(entry[0]) < stop and start < end:
+                found.append(entry[1:])
+    dx, dy = map(round, corner)
+    boxes = [(left + dx, top + dy, right + dx, bottom + dy) for left, top, right, bottom in found]
+    for element, x, y in answer["frames"] if depth < MAX_FRAME_DEPTH else ():
+        try:
+            page.enter_frame(element)
+        except NoSuchFrameException:
+            continue  # The page has removed the frame meanwhile.
+        try:
+            boxes += secret_boxes(page, redactor, (corner[0] + x, corner[1] + y), depth + 1)
+        finally:
+            page.leave_frame()
+    return boxes
 
 
 def draw_boxes(png: bytes, targets: Mapping[int, ActionTarget], hidden: Iterable[Box] = ()) -> bytes:

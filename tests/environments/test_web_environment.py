@@ -11,8 +11,7 @@ from selenium.common.exceptions import WebDriverException
 
 from collection.agent.config import EpisodeLimits, PromptConfig
 from collection.agent.loop import EpisodeRunner
-from collection.browser.guard.redaction import secret_boxes
-from collection.browser.snapshot import _HIDDEN
+from collection.browser.snapshot import _HIDDEN, secret_boxes
 from collection.environments.base import SiteUnreachableError
 from collection.environments.web import WebConfig, WebEnvironment
 from collection.llm.actor import ActorReply

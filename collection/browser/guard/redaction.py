@@ -1,29 +1,17 @@
-"""Redaction of secrets in text and screenshots, for prompts, records and logs.
+"""Redaction of secrets in text, for prompts, records and logs; of screenshots, see `snapshot.secret_boxes`.
 
 The agent never sees a secret. It writes `<secret>name</secret>` (browser-use's form), which is filled in only
 when text is typed into the page. Text from pages, servers and errors is searched for the value in every
 encoding that it may have.
-
-In screenshots, password fields (also while they show their text), card fields, card numbers anywhere, and
-texts and fields that contain a known secret are painted over before a picture is stored. Text that a page
-draws itself (images, canvas, its own fonts) is not found.
 """
 
 from __future__ import annotations
 
 import base64
-import itertools
-import pathlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from selenium.common.exceptions import NoSuchFrameException
 
 from rmsweb_jax.errors import UserError
-
-if TYPE_CHECKING:
-    from collection.browser.tabs import Tabs
 
 # Shorter values occur everywhere: redacting every "1" would reveal more than it hides.
 MIN_LENGTH = 4
@@ -39,10 +27,6 @@ _ISSUED = re.compile(
     r"4\d{15}(?:\d{3})?|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}", re.ASCII
 )
 CARD_PLACEHOLDER = "<secret>card</secret>"
-SCRIPT = pathlib.Path(__file__).with_name("find_secrets.js").read_text(encoding="utf-8")
-# As deep as the snapshot goes; frames below are not shown to the agent either.
-_MAX_FRAME_DEPTH = 5
-Box = tuple[int, int, int, int]
 
 
 class Redactor:
@@ -165,37 +149,3 @@ def _in_base64(data: bytes, lead: int) -> str:
     body = "".join({"+": "[+-]", "/": "[/_]"}.get(letter, letter) for letter in letters)
     first, last = _BASE64 if lead else "", f"{_BASE64}?=*" if bits % 6 else ""
     return first + body + last
-
-
-def secret_boxes(
-    page: Tabs, redactor: Redactor, corner: tuple[float, float] = (0.0, 0.0), depth: int = 0
-) -> list[Box]:
-    """Returns the boxes of visible secrets in the current frame and those in it.
-
-    One script covers the page and all frames of its origin; each frame of another origin needs its own.
-
-    Args:
-      corner: where the frame is in the window.
-      depth: number of frames around it.
-    """
-    answer = page.script(SCRIPT, {"texts": redactor.has_secrets})
-    found = list(answer["boxes"])
-    texts = [entry[0] for entry in answer["texts"]]
-    # All texts together, because a page may split a secret over several nodes.
-    ends = list(itertools.accumulate(map(len, texts)))
-    for start, stop in redactor.spans("".join(texts)):
-        for entry, end in zip(answer["texts"], ends, strict=True):
-            if end - len(entry[0]) < stop and start < end:
-                found.append(entry[1:])
-    dx, dy = map(round, corner)
-    boxes = [(left + dx, top + dy, right + dx, bottom + dy) for left, top, right, bottom in found]
-    for element, x, y in answer["frames"] if depth < _MAX_FRAME_DEPTH else ():
-        try:
-            page.enter_frame(element)
-        except NoSuchFrameException:
-            continue  # The page has removed the frame meanwhile.
-        try:
-            boxes += secret_boxes(page, redactor, (corner[0] + x, corner[1] + y), depth + 1)
-        finally:
-            page.leave_frame()
-    return boxes

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gzip
 import threading
 
 import pytest
@@ -21,16 +20,14 @@ from tests.loopback import PageHandler, serving, tls_context
 NO = "User-agent: *\nDisallow: /\n"
 # host -> robots.txt
 FILES = {
-    "paths": "User-agent: *\nDisallow: /no\nAllow: /no/but\nDisallow: /*.pdf$\nDisallow: /find?*q=\n",
+    "paths": "User-agent: *\nDisallow: /no\n",
     "ours": "User-agent: RMSWeb-JAX\nDisallow: /ours\n\nUser-agent: *\nDisallow: /all\n",
-    "others": "User-agent: otherbot\nDisallow: /\n",
     "long": "User-agent: *\nDisallow: /no\n" + "#" * 512_000 + "\n" + "Disallow: /late\n",
     "cut": "User-agent: *\n" + "#" * 511_970 + "\nDisallow: /cut-off-here\n",
     "marked": "\ufeff" + NO,
-    "packed": NO,
     "held": NO,
 }
-STATUSES = {"gone": 404, "denied": 403, "busy": 429, "broken": 500, "away": 503}
+STATUSES = {"gone": 404, "denied": 403, "broken": 500}
 
 
 class Site:
@@ -60,12 +57,6 @@ class Site:
         if host in STATUSES:
             handler.reply(NO, status=STATUSES[host])
         elif host == "silent":
-            handler.close_connection = True
-        elif host == "packed":
-            handler.send_response(200)
-            handler.send_header("Content-Encoding", "gzip")
-            handler.end_headers()
-            handler.wfile.write(gzip.compress(NO.encode()))
             handler.close_connection = True
         elif host.startswith("hops"):
             left = int(host[4:])
@@ -110,26 +101,16 @@ def problem_at(address, url, hosts=None):
     [
         ("paths.test/", ""),
         ("paths.test/no", "disallows this page to rmsweb-jax"),
-        ("paths.test/no/x?y", "disallows"),
-        ("paths.test/no/but/x", ""),
-        ("paths.test/%6Eo", "disallows"),
-        ("paths.test/a/b.pdf", "disallows"),
-        ("paths.test/a/b.pdf?x", ""),
-        ("paths.test/find?a=1&q=2", "disallows"),
         ("ours.test/ours", "disallows"),
         ("ours.test/all", ""),
-        ("others.test/", ""),
         ("long.test/no", "disallows"),
         ("long.test/late", ""),
         ("cut.test/cut-on", ""),
         ("marked.test/", "disallows"),
         ("marked.test/robots.txt", ""),
-        ("packed.test/", "disallows"),
         ("gone.test/", ""),
         ("denied.test/", ""),
-        ("busy.test/", ""),
         ("broken.test/", "cannot be read (status 500), which disallows all its pages"),
-        ("away.test/", "cannot be read (status 503)"),
         ("silent.test/", "cannot be read (its answer is broken)"),
         ("hops4.test/", "disallows this page"),
         ("hops5.test/", ""),  # The sixth redirect is not followed.
