@@ -82,9 +82,10 @@ class _Walk:
         self._chars += answer["chars"]
         self.cut = self.cut or answer["cut"]
         left, top, size = place
+        dx, dy = round(left), round(top)
         for raw in answer["lines"]:
             x0, y0, x1, y1 = (round(size * value) for value in raw[6] or (0, 0, 0, 0))
-            box = (x0 + round(left), y0 + round(top), x1 + round(left), y1 + round(top))
+            box = (x0 + dx, y0 + dy, x1 + dx, y1 + dy)
             self.lines.append(_SnapshotLine(depth + raw[0], raw, answer["document"], frames, box))
             if not raw[10] or len(frames) >= MAX_FRAME_DEPTH:
                 continue
