@@ -39,7 +39,7 @@ _SMOKE = {
     "fleet": {"workers": 1},
 }
 
-# RMSWeb, appendix: one GPT-4o judges all benchmarks, each by its own method.
+# RMSWeb, appendix: one GPT-4o is behind the judges of all benchmarks.
 _JUDGED = {
     "judge": {
         "kind": "chat",
@@ -58,25 +58,33 @@ _LIVE = {
     "search_urls": SEARCH_URLS,
 }
 # The paper's own exception: the agent string trips that site's defences.
-_WEBVOYAGER = {"browser": {"user_agents": ("dictionary.cambridge.org=",)}, "refresh": {"ask": True}}
+_VOYAGER = (
+    _LIVE,
+    {"browser": {"user_agents": ("dictionary.cambridge.org=",)}, "refresh": {"ask": True}},
+)
 # All tasks start at one page, which 16 episodes may share.
-_WEBTAILBENCH = {"fleet": {"max_per_site": 16, "site_interval_s": 1.0}, "refresh": {"ask": True}}
+_TAIL = (_LIVE, {"fleet": {"max_per_site": 16, "site_interval_s": 1.0}, "refresh": {"ask": True}})
 # Whole sites that are not trained on.
 _APPS = {"applications": ("wiki", "roundup")}
 # They are yours to load.
 _OWN_TASKS = {"fleet": {"max_per_site": 16, "site_interval_s": 0.0}}
+
+
+def _method(name: str) -> dict[str, dict[str, str]]:
+    return {"judge": {"method": name}}
+
 
 VARIANTS = {
     "demo": ("held-out seeds of the demo's pages of MiniWoB++", _DEMO),
     "smoke": ("a minute of it", _DEMO, _SMOKE),
     "paper": ("MiniWoB++ with the paper's browser, prompt and limits", {"pages": PAGES}),
     "miniwob": ("the same", {"pages": PAGES}),
-    "webvoyager": ("WebVoyager on the live web, judged by GPT-4o", _LIVE, _WEBVOYAGER),
-    "online_mind2web": (
-        "Online-Mind2Web, judged by its own WebJudge, of which judge.official is a checkout",
-        *(_LIVE, {"judge": {"method": "webjudge"}}),
-    ),
-    "webtailbench": ("WebTailBench, judged by GPT-4o", _LIVE, _WEBTAILBENCH),
+    # Official judges, of whose code judge.official is a checkout (docs/evaluate.md).
+    "webvoyager": ("WebVoyager, judged by its own auto_eval", *_VOYAGER, _method("webvoyager")),
+    "online_mind2web": ("Online-Mind2Web, judged by its own WebJudge", _LIVE, _method("webjudge")),
+    "webtailbench": ("WebTailBench, judged by its own verifier", *_TAIL, _method("universal_verifier")),
+    "paper,webvoyager": ("WebVoyager by the paper's judge, browser-use's", *_VOYAGER, _method("browser_use")),
+    "paper,webtailbench": ("WebTailBench by the same, as in the paper", *_TAIL, _method("browser_use")),
     "apps": ("the applications that `configs/rl.py:8b,online` does not play", _APPS),
     "demo,apps": ("the same with the demo's policy", {"actor": DEMO_POLICY, **DEMO_EPISODES}, _APPS),
     "own_tasks": ("a file of your own tasks, judged by GPT-4o", _JUDGED, _OWN_TASKS),

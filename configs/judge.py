@@ -2,7 +2,7 @@
 
     python -m experiments.judge --config=configs/judge.py:demo --config.data=runs/demo/evaluate/sft \
         --workdir=runs/demo/judge
-    python -m experiments.judge --config=configs/judge.py:paper --config.data=data/imported \
+    python -m experiments.judge --config=configs/judge.py:own --config.data=data/imported \
         --config.actor.base_url=URL --config.actor.model=gpt-4o --config.actor.api_key_env=OPENAI_API_KEY \
         --config.labels=labels.jsonl --workdir=runs/judge
 
@@ -18,14 +18,21 @@ from ml_collections import ConfigDict
 from collection.judges.config import JudgeDataSettings
 from rmsweb_jax.settings import variant_config
 
-_PAPER = {
+_OWN = {
     "actor": {"kind": "chat"},
     "judges": ("reward", "recorded", "own_outcome"),
     "cross_check": "own_outcome",
 }
+# RMSWeb, appendix: the failures of WebTailBench's own verifier are examined again.
+_PAPER = {
+    **_OWN,
+    "judges": ("recorded", "universal_verifier"),
+    "cross_check": "universal_verifier",
+}
 VARIANTS = {
     "demo": ("the reward's verdict and the recorded one, no model",),
-    "paper": ("and those of a model, which examines failures again", _PAPER),
+    "own": ("and those of a model by our prompt, which examines failures again", _OWN),
+    "paper": ("WebTailBench's verifier, of which official has a checkout, and its failures again", _PAPER),
 }
 
 

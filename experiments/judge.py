@@ -1,12 +1,11 @@
 """Judges on recorded runs: their verdicts, how far they agree, and what became of failures.
 
-    python -m experiments.judge --config=configs/judge.py:paper --config.data=runs/evaluate/sft \
+    python -m experiments.judge --config=configs/judge.py:own --config.data=runs/evaluate/sft \
         --config.actor.base_url=URL --config.actor.model=gpt-4o --workdir=runs/judge
 
 The workdir gets `judgements.jsonl` (a line a run and judge), `cross_check.jsonl` (a line a failure that was
-looked at again), `agreement.md`, the sheet of judges (`sheet.md`, `.tex`, `.json`), `calls.jsonl`
-with what each call took and what was answered, so that the same command asks nothing twice, and last
-`report.json`.
+looked at again), the sheet `agreement.md` and `.tex`, `calls.jsonl` with what each call took and what was
+answered, so that the same command asks nothing twice, and last `report.json` with all figures.
 """
 
 from __future__ import annotations
@@ -23,17 +22,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from collection.judges.asking import ModelJudge
+from collection.judges.agreement import LABELS, agreement_figures, agreement_sheet
 from collection.judges.base import Judge
 from collection.judges.build import make_cross_check, make_judges
 from collection.judges.config import JudgeDataSettings
 from collection.judges.cross_check import CrossCheck, CrossChecked, is_worth_it, summarize
 from collection.judges.judgements import Judgement, RunFacts, in_order, judge_runs
 from collection.judges.labels import read_labels
+from collection.judges.model_judge import ModelJudge
 from collection.judges.notes import read_notes
-from collection.judges.report import LABELS, agreement_page, agreement_report
 from collection.llm.calls import CALLS, Calls
-from collection.report.sheet import sheet_document, sheet_figures
 from collection.report.tables import to_latex, to_markdown
 from experiments import cli
 from rmsweb_jax.errors import UserError
@@ -47,25 +45,15 @@ from rmsweb_jax.storage import AnyPath, local_path, parse_path
 
 
 def main(settings: JudgeDataSettings, workdir: Path) -> None:
-    """Writes judgements and page and then the report, whose presence means that the stage is done."""
-    path = workdir / "report.json"
+    """Writes judgements and sheet and then the report, whose presence means that the stage is done."""
+    path, sheet = workdir / "report.json", workdir / "agreement.md"
     if not path.exists():
         report = judge_data(settings, workdir)
-        write_atomic(workdir / "agreement.md", agreement_page(report).encode())
-        _write_sheet(report, workdir)
+        document = agreement_sheet(report, shlex.join(["python", "-m", "experiments.judge", *sys.argv[1:]]))
+        write_atomic(sheet, to_markdown(document).encode())
+        write_atomic(sheet.with_suffix(".tex"), to_latex(document).encode())
         write_atomic(path, json.dumps(report, indent=1).encode())
-    print((workdir / "agreement.md").read_text())
-    print(f"{workdir / 'sheet.md'}: a row a policy, a column a judge; also as LaTeX and JSON")
-
-
-def _write_sheet(report: Mapping[str, Any], workdir: Path) -> None:
-    document = sheet_document(report, shlex.join(["python", "-m", "experiments.judge", *sys.argv[1:]]))
-    texts = {"md": to_markdown(document), "tex": to_latex(document)}
-    texts["json"] = json.dumps(
-        {**report["sheet"], "pairs": report["pairs"], "labels": report["labels"]}, indent=1
-    )
-    for ending, text in texts.items():
-        write_atomic(workdir / f"sheet.{ending}", text.encode())
+    print(f"{sheet.read_text()}\n{sheet}: this sheet; {sheet.with_suffix('.tex')}: for LaTeX")
 
 
 def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
@@ -92,7 +80,6 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
         _refuse_unknown("cross_check", of, set(judges))
     judgements = _judge(data, judges, settings.workers, workdir)
     checked = _check(data, checker, of, judges, judgements, settings.workers, workdir) if checker else []
-    verdicts = labels.verdicts if labels else {}
     report = {
         "stage": "judge",
         "seconds": round(time.monotonic() - start, 1),
@@ -100,9 +87,8 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
         "labels": str(labels) if labels else "",
         "runs": len({one.trajectory_id for one in judgements}),
         "tasks": len({one.task_id for one in judgements}),
-        **agreement_report(judgements, verdicts, reference),
-        "sheet": sheet_figures(runs, judgements, verdicts, settings.rows),
-        "cross_check": {"of": of, "name": checker.name, **summarize(checked)} if checker else {},
+        **agreement_figures(runs, judgements, labels.verdicts if labels else {}, reference, settings.rows),
+        "cross_check": {"of": of, "name": checker.model.name, **summarize(checked)} if checker else {},
         **_spent(judges, checker, calls),
     }
     for name, judge in judges.items():

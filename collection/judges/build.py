@@ -6,22 +6,18 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from collection.judges.asking import ModelJudge
 from collection.judges.base import EnvironmentReward, Judge, Recorded
 from collection.judges.config import JudgeDataSettings, JudgeSettings
 from collection.judges.cross_check import CrossCheck
+from collection.judges.model_judge import OwnJudge
 from collection.judges.notes import TaskNotes
 from collection.judges.official.checkouts import OFFICIAL, check_checkout
 from collection.judges.official.judge import OfficialJudge, check_code
-from collection.judges.outcome import OwnOutcomeJudge
-from collection.judges.rubric import OwnRubricJudge
 from collection.llm.build import make_model
 from collection.llm.calls import Calls
 from collection.llm.config import ModelConfig, ModelEndpoint
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.storage import local_path
-
-METHODS: dict[str, type[ModelJudge]] = {judge.method: judge for judge in (OwnOutcomeJudge, OwnRubricJudge)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +26,7 @@ class JudgeConfig:
 
     Attributes:
       model: resolved.
-      method: a key of `METHODS` or `OFFICIAL`.
+      method: a key of `PROMPTS` or `OFFICIAL`.
       notes: benchmark notes by task id.
       checkout, python: of an official judge.
     """
@@ -68,6 +64,11 @@ def judge_config(
         raise UserError(
             f"config.{name}.method=own_rubric: no task here comes with a rubric; take another method"
         )
+    if settings.reference and settings.method in OFFICIAL:
+        raise UserError(
+            f"config.{name}.reference: the code of {settings.method} takes no reference answers; set it to "
+            "False, or take a judge of this project"
+        )
     known = (
         notes
         if settings.reference
@@ -90,7 +91,7 @@ def make_judge(config: JudgeConfig, calls: Calls, keep_rejected: bool = True) ->
     model, temperature = make_model(config.model, calls), config.model.temperature
     if config.method in OFFICIAL:
         return OfficialJudge(config.method, config.checkout, model, config.notes, temperature, config.python)
-    return METHODS[config.method](model, config.notes, temperature, keep_rejected)
+    return OwnJudge(config.method, model, config.notes, temperature, keep_rejected)
 
 
 def make_judges(
@@ -111,13 +112,13 @@ def make_judges(
             judges[name] = EnvironmentReward() if name == "reward" else Recorded()
             continue
         folder = getattr(settings.official, name, "")
-        python = settings.official.python if name in OFFICIAL else ""
+        ours = name not in OFFICIAL
         section = JudgeSettings(
             kind="actor",
             method=name,
             official=folder,
-            official_python=python,
-            reference=settings.show_references,
+            official_python="" if ours else settings.official.python,
+            reference=settings.show_references and ours,
         )
         config = judge_config(section, actor, notes, "judges", f"official.{name}")
         assert config is not None

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from collection.agent.prompt import fenced_text
-from collection.judges.asking import NoVerdictError, Questions
 from collection.judges.base import WITHOUT_A_CALL
 from collection.judges.evidence import history, page, render, screenshots
 from collection.judges.judgements import Judgement
-from collection.judges.reading import read_object
+from collection.judges.model_judge import Answer, NoVerdictError, Questions, answer_schema, read_answer
 from collection.llm.model import ImageSource, Model
 from rmsweb_jax.records.schema import CallUsage, Step, Trajectory
 
@@ -51,9 +50,7 @@ class CrossChecked(BaseModel):
     key: str
 
 
-class _FindingAnswer(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
+class FindingAnswer(Answer):
     reason: str
     finding: Finding
 
@@ -63,10 +60,6 @@ class CrossCheck:
 
     def __init__(self, model: Model):
         self.model = model
-
-    @property
-    def name(self) -> str:
-        return self.model.name
 
     def check(self, run: Trajectory, judgement: Judgement, seen: str, images: ImageSource) -> CrossChecked:
         """Asks one question about a failed run.
@@ -87,15 +80,17 @@ class CrossCheck:
             pages=_pages(run),
             shots=[step for step, _ in shots],
         )
-        questions = Questions(self.model, run, images)
-        finding = None
+        questions, finding = Questions(self.model, run, images), None
         try:
-            words = questions.ask(text, [shot for _, shot in shots], answer_schema())
-            finding = read_finding(words)
+            words, answer = questions.decide(
+                text,
+                [shot for _, shot in shots],
+                answer_schema(FindingAnswer),
+                lambda reply: read_answer(reply, FindingAnswer),
+            )
+            finding = answer.finding
         except NoVerdictError as error:
             words = str(error)
-        except ValueError as error:
-            words = f"{words}\n[no finding: {error}]"
         return CrossChecked(
             trajectory_id=run.trajectory_id,
             task_id=run.task.task_id,
@@ -111,29 +106,6 @@ def is_worth_it(run: Trajectory, judgement: Judgement) -> bool:
     """Returns True if a judge looked at a run that the agent had finished, and failed it."""
     finished = run.outcome == "done" and bool(run.steps)
     return finished and judgement.success is False and judgement.text not in WITHOUT_A_CALL
-
-
-def read_finding(text: str) -> Finding:
-    """Parses the finding of a reply.
-
-    Raises:
-      ValueError: the reply is not one JSON object with a reason and one of the four findings.
-    """
-    try:
-        return _FindingAnswer.model_validate(read_object(text)).finding
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-
-
-def answer_schema() -> dict[str, Any]:
-    properties = {"reason": {"type": "string"}, "finding": {"type": "string", "enum": list(FINDINGS)}}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 def summarize(checked: Iterable[CrossChecked]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict
 
 from collection.judges.base import Judge
 from collection.llm.model import ImageSource
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, JudgeFingerprint, Trajectory
 
 T = TypeVar("T")
@@ -44,7 +43,7 @@ class Judgement(BaseModel):
 
 @dataclasses.dataclass(frozen=True)
 class RunFacts:
-    """What the reports need of a run, without its steps.
+    """What the sheet needs of a run, without its steps.
 
     Attributes:
       policy: its actor, and its data set if there are several.
@@ -68,10 +67,9 @@ class RunFacts:
 def judge_runs(
     runs: Iterable[Trajectory], judges: Mapping[str, Judge], images: ImageSource, workers: int
 ) -> Iterator[Judgement]:
-    """Judges each run with each judge; yields results in order.
+    """Judges each run with each judge, by name; yields results in order.
 
     Args:
-      judges: by name.
       workers: concurrent judgements.
 
     Raises:
@@ -79,26 +77,14 @@ def judge_runs(
     """
 
     def one(run: Trajectory, name: str) -> Judgement:
-        verdict = judges[name].judge(run, images)
-        return Judgement(
-            trajectory_id=run.trajectory_id,
-            task_id=run.task.task_id,
-            judge=name,
-            success=verdict.success,
-            score=verdict.score,
-            text=verdict.text,
-            usage=verdict.usage,
-            key=verdict.key,
-            fingerprint=verdict.fingerprint,
-        )
+        verdict, task = judges[name].judge(run, images), run.task.task_id
+        return Judgement(trajectory_id=run.trajectory_id, task_id=task, judge=name, **vars(verdict))
 
     return in_order((functools.partial(one, run, name) for run in runs for name in judges), workers)
 
 
 def in_order(calls: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
     """Yields the results of calls in order, from several threads; starts no call after a failure."""
-    if workers < 1:
-        raise UserError(f"config.workers={workers}: use at least 1")
     waiting: deque[Future[T]] = deque()
     failures: list[BaseException] = []
 

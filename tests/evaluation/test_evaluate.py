@@ -15,6 +15,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Task, Trajectory
 from tests.evaluation.rows import EXCLUDED, REFERENCES, VOYAGER, write_json, write_lines
+from tests.judges.verdicts import outcome
 from tests.llm.answers import completion
 from tests.llm.server import ModelServer
 
@@ -119,7 +120,12 @@ def live(folder: Path, port: int, actor: ModelServer, judge: ModelServer, **chan
             "runs": 2,
             "refresh": {"today": "2026-11-22", "ask": False},
             "actor": {"kind": "chat", "base_url": f"{actor.url}/v1"},
-            "judge": {"base_url": f"{judge.url}/v1", "api_key_env": "", "reference": True},
+            "judge": {
+                "base_url": f"{judge.url}/v1",
+                "api_key_env": "",
+                "method": "own_outcome",
+                "reference": True,
+            },
             "guard": {
                 "allowed": (),
                 "hosts": tuple(f"{name}=127.0.0.1:{port}" for name in NAMES.values()),
@@ -148,7 +154,7 @@ def judged(tmp_path_factory, site):
     own = {"task_id": "webvoyager/Stays--0", "prompt": "Find a hotel in Rome from Jan 1 to Jan 4, 2027."}
     with (
         ModelServer([DONE]) as actor,
-        ModelServer([past, past, completion("As asked.\nSUCCESS")]) as judge,
+        ModelServer([past, past, completion(outcome("success"))]) as judge,
     ):
         config = live(folder, site[0], actor, judge)
         overrides = str(write_lines(folder / "overrides.jsonl", [own]))
@@ -208,7 +214,7 @@ def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
     run = folder / "run"
     for name in ("report.json", "results.jsonl"):
         (run / name).unlink()
-    with ModelServer([DONE]) as actor, ModelServer([completion("SUCCESS")]) as judge:
+    with ModelServer([DONE]) as actor, ModelServer([completion(outcome("success"))]) as judge:
         config = live(folder, site[0], actor, judge)
         # As on a later day.
         config.refresh.today = "2026-12-24"
@@ -251,7 +257,7 @@ def with_closed(hosts, *names):
 @pytest.mark.slow
 def test_runs_without_a_result_are_left_out_and_may_be_played_again(site, tmp_path):
     """Nothing listens at any site at first, then at all but one."""
-    with ModelServer([DONE]) as actor, ModelServer([completion("SUCCESS")]) as judge:
+    with ModelServer([DONE]) as actor, ModelServer([completion(outcome("success"))]) as judge:
         judge.always = completion("It may be so.")
         config = live(tmp_path, site[0], actor, judge, runs=1)
         hosts, run = config.guard.hosts, tmp_path / "run"
@@ -265,7 +271,7 @@ def test_runs_without_a_result_are_left_out_and_may_be_played_again(site, tmp_pa
 
         config.guard.hosts = with_closed(hosts, "words")
         (run / "config.json").unlink()
-        judge.always = completion("As asked.\nSUCCESS")
+        judge.always = completion(outcome("success"))
         report = evaluate(config, run)
         assert (report["missing"], report["fates"]["unreachable"]) == (1, 1)
         assert report["pass_at_1"] == {**report["pass_at_1"], "mean": 1.0, "tasks": 2, "most": 1.0}

@@ -25,6 +25,7 @@ from rmsweb_jax.records.schema import RlPrompt, Trajectory
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.training.metrics import read_metrics
 from tests.evaluation.rows import write_lines
+from tests.judges.verdicts import outcome
 from tests.llm.answers import completion
 from tests.llm.server import ModelServer
 from tests.policies import REPLY, random_messages, weights
@@ -274,7 +275,7 @@ def test_live_tasks_are_played_and_pages_that_differ_are_no_faults(prompts, tmp_
     with (
         http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as server,
         # The policy of this test never ends an episode itself: the judge has a test call alone.
-        ModelServer([completion("As asked.\nSUCCESS")]) as judge,
+        ModelServer([completion(outcome("success"))]) as judge,
     ):
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         line = command(

@@ -14,6 +14,7 @@ from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.records.journal import read_journal
 from tests.fleet.acting import Act, config, run
 from tests.judges import runs
+from tests.judges.verdicts import outcome
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 
@@ -54,7 +55,7 @@ def test_episodes_are_judged_several_at_a_time(tmp_path):
 
     def reply(prompt):
         together.wait(PATIENCE_S)  # Nothing is answered before three ask.
-        return completion("As asked.\nSUCCESS")
+        return completion(outcome("success"))
 
     jobs = [job(number) for number in range(6)]
     with PromptServer(reply) as server:
@@ -70,7 +71,7 @@ def test_episodes_are_judged_several_at_a_time(tmp_path):
 
 def test_a_round_that_needs_a_verdict_waits_for_it(tmp_path):
     """The second verdict is a success, which ends the task."""
-    answers = iter(["Not as asked.\nNOT SUCCESS", "As asked.\nSUCCESS"])
+    answers = iter([outcome("failure"), outcome("success")])
 
     def twice(task, number):
         assert [one.awaits_verdict for one in rounds(tmp_path)] == [False] * number
@@ -85,7 +86,7 @@ def test_a_round_that_needs_a_verdict_waits_for_it(tmp_path):
 
 def test_episodes_that_a_stopped_run_has_not_judged_are_judged_by_the_next(tmp_path):
     settings = config(drain_seconds=0.0)
-    with PromptServer(lambda _: completion("SUCCESS")) as server:
+    with PromptServer(lambda _: completion(outcome("success"))) as server:
         run([job(0)], tmp_path, script, settings)  # Without a judge.
         assert [one.fate for one in rounds(tmp_path)] == ["unjudged"]
         with pytest.raises(StoppedError):
@@ -97,7 +98,7 @@ def test_episodes_that_a_stopped_run_has_not_judged_are_judged_by_the_next(tmp_p
 def test_a_judge_that_cannot_work_is_one_line(tmp_path):
     settings = config().model_copy(update={"secrets": ("RMSWEB_NOT_SET",)})
     with (
-        PromptServer(lambda _: completion("SUCCESS")) as server,
+        PromptServer(lambda _: completion(outcome("success"))) as server,
         pytest.raises(UserError, match=r"config\.secrets: the environment variable RMSWEB_NOT_SET") as error,
     ):
         run([job(0)], tmp_path, script, settings, judge=judged_by(server))
@@ -106,7 +107,7 @@ def test_a_judge_that_cannot_work_is_one_line(tmp_path):
 
 def test_an_error_of_a_judge_ends_the_run_and_is_no_verdict(tmp_path, capfd):
     with (
-        PromptServer(lambda _: completion("SUCCESS")) as server,
+        PromptServer(lambda _: completion(outcome("success"))) as server,
         pytest.raises(UserError, match="unexpected ValueError; see the log"),
         pytest.MonkeyPatch.context() as patch,
     ):

@@ -17,6 +17,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import read_progress
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Trajectory
+from tests.judges.verdicts import outcome
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer
 from tests.loopback import PageHandler, serving
@@ -47,7 +48,10 @@ def site():
 @pytest.fixture
 def models():
     """Servers of the agent's and of the judge's model."""
-    with ModelServer([completion(json.dumps(REPLY))]) as agent, ModelServer([completion("SUCCESS")]) as judge:
+    with (
+        ModelServer([completion(json.dumps(REPLY))]) as agent,
+        ModelServer([completion(outcome("success"))]) as judge,
+    ):
         yield agent, judge
 
 
@@ -261,12 +265,12 @@ def test_without_hours_for_it_an_outage_ends_the_run(site, models, tmp_path):
 def test_episodes_without_a_verdict_are_judged_and_not_played_again(site, models, tmp_path):
     agent, judge = models
     # The call before the run is answered, and no other.
-    judge.answers = [completion("SUCCESS"), Answer(401, {"error": {"message": "no such key"}})]
+    judge.answers = [completion(outcome("success")), Answer(401, {"error": {"message": "no such key"}})]
     config = settings("web", site, models, tasks_file=tasks_file(tmp_path, "shop"), rounds=2, stop_after=1)
     with pytest.raises(UserError, match="no such key"):
         collect(config, tmp_path / "run")
     played = len(agent.calls)
-    judge.always = completion("SUCCESS")
+    judge.always = completion(outcome("success"))
     report = collect(config, tmp_path / "run")
     # The verdict ends the task, so that there is no second round.
     assert (report["trajectories"], report["successes"]) == (1, 1)

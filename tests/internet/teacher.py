@@ -164,9 +164,8 @@ class ScriptedModel:
         page = _between(text, "<untrusted_page", "</untrusted_page>")
         # The page of a file shows no code; then the answer's form decides.
         seen = bool(codes) and (codes[0] in page or "Confirmation code" not in page)
-        return "The answer gives a code of the right form." * seen + (
-            "\nSUCCESS" if seen else "\nNOT SUCCESS"
-        )
+        reason = "The answer gives a code of the right form." * seen
+        return json.dumps({"reason": reason, "outcome": "success" if seen else "failure"})
 
     def _reflect(self, text: str) -> str:
         _, objective = self.world.task_of(text) or (None, "")

@@ -16,13 +16,13 @@ from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.settings import from_config
 from tests.judges.runs import RUBRIC, run
 from tests.judges.server import kind_of
-from tests.judges.verdicts import rubric_answer
+from tests.judges.verdicts import outcome, rubric_answer
 from tests.llm.answers import completion
 from tests.llm.server import Answer
 from tests.trajectories import CLICK, DONE, PNG, step
 
 # Of runs 0, 1, ...: what the outcome judge says, and what a person does.
-OUTCOME = ("SUCCESS", "SUCCESS", "NOT SUCCESS", "NOT SUCCESS", "UNKNOWN", "unsuccessful")
+OUTCOME = ("success", "success", "failure", "failure", "unknown", "unsuccessful")
 PEOPLE = (True, False, False, True, True, False)
 FINDING = {2: "confirmed_failure", 3: "dom_only_evidence"}
 
@@ -69,7 +69,7 @@ def settings(folder: Path, url: str, **changes: Any) -> dict[str, Any]:
 
 def judge(workdir: Path, changes: dict[str, Any]) -> dict[str, Any]:
     """Runs the experiment here; returns its report."""
-    config = get_config("paper")
+    config = get_config("own")
     config.update_from_flattened_dict(changes)
     workdir.mkdir(exist_ok=True)
     main(from_config(JudgeDataSettings, config), workdir)
@@ -81,7 +81,7 @@ def reply_to(prompt: str) -> Answer:
     assert found is not None
     number = int(found[1])
     texts = {
-        "outcome": lambda: f"I have looked at it.\n{OUTCOME[number]}",
+        "outcome": lambda: outcome(OUTCOME[number]),
         "cross_check": lambda: json.dumps({"reason": "It is so.", "finding": FINDING[number]}),
         "rubric": lambda: json.dumps(rubric_answer(3, 1, outcome="success" if number == 0 else "failure")),
     }

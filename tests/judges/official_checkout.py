@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pytest
 
 from collection.judges.official import checkouts, judge
-from collection.judges.official.checkouts import OFFICIAL, OfficialMethod, files_sha256
+from collection.judges.official.checkouts import OFFICIAL, OfficialMethod
 
 ADDRESS = "github.com/tests/judge"
 # It calls its model until it answers, prints, and fails in several ways if the task says so.
@@ -77,12 +77,8 @@ def make_checkout(folder: Path, code: str = CODE) -> Path:
 def pin(patch: pytest.MonkeyPatch, folder: Path) -> OfficialMethod:
     """Makes the checkout's commit that of `webvoyager`."""
     known = OFFICIAL["webvoyager"]
-    repository = dataclasses.replace(
-        known.repository,
-        address=ADDRESS,
-        commit=git(folder, "rev-parse", "HEAD"),
-        sha256=files_sha256(folder, known.repository.roots),
-    )
+    commit = git(folder, "rev-parse", "HEAD")
+    repository = dataclasses.replace(known.repository, address=ADDRESS, commit=commit)
     pinned = dataclasses.replace(known, repository=repository)
     methods: Mapping[str, OfficialMethod] = MappingProxyType({**OFFICIAL, "webvoyager": pinned})
     for module in (checkouts, judge, __import__("collection.judges.build", fromlist=["build"])):

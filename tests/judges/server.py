@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from collection.judges.asking import ModelJudge
-from collection.judges.build import METHODS
+from collection.judges.model_judge import ModelJudge, OwnJudge
 from collection.judges.notes import TaskNotes
 from collection.llm.build import make_model
 from collection.llm.calls import Calls
@@ -61,4 +60,4 @@ def judge_at(
     **settings: Any,
 ) -> Iterator[ModelJudge]:
     """A judge behind a server, its calls kept in `file`."""
-    yield METHODS[method](model_at(server, **settings), notes)
+    yield OwnJudge(method, model_at(server, **settings), notes)

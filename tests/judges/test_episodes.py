@@ -11,7 +11,7 @@ from collection.judges import evidence
 from collection.judges.notes import Criterion, TaskNotes
 from tests.judges.episodes import episodes
 from tests.judges.server import judge_at, kind_of, says
-from tests.judges.verdicts import rubric_answer
+from tests.judges.verdicts import outcome, rubric_answer
 from tests.llm.prompt_server import PromptServer, read_prompt
 
 JUDGES = {"own_outcome": "outcome", "own_rubric": "rubric"}
@@ -43,13 +43,13 @@ class Names:
 
 def words(success):
     return {
-        "outcome": "It is so.\nSUCCESS" if success else "It is not so.\nNOT SUCCESS",
+        "outcome": outcome("success" if success else "failure"),
         "rubric": json.dumps(one_criterion("success" if success else "failure")),
     }
 
 
-def one_criterion(outcome):
-    answer = rubric_answer(3, 0, outcome=outcome)
+def one_criterion(word):
+    answer = rubric_answer(3, 0, outcome=word)
     return answer | {"criteria": answer["criteria"][:1]}
 
 

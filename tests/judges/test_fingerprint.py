@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from collection.evaluation.results import gather_results, score
 from collection.judges import evidence
 from collection.judges.base import GAVE_UP
-from collection.judges.build import METHODS
+from collection.judges.model_judge import PROMPTS
 from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 from tests.judges.runs import run
 from tests.judges.server import Pictures, judge_at, says
+from tests.judges.verdicts import outcome
 from tests.llm.answers import candidate, completion
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 
-OUTCOME = next(name for name in METHODS if name.endswith("outcome"))
+OUTCOME, YES = "own_outcome", outcome("success")
 FIELDS = {
     "method": st.sampled_from(["reward", "own_outcome"]),
     "source": st.sampled_from(["", "github.com/a/b@1"]),
@@ -40,8 +41,8 @@ def named(answer: Answer, **names: str) -> Answer:
 @pytest.mark.parametrize(
     ("api", "answer"),
     [
-        ("chat", named(completion("SUCCESS"), model="judge-1-2026-08-06")),
-        ("gemini", named(candidate([{"text": "SUCCESS"}]), modelVersion="judge-1-2026-08-06")),
+        ("chat", named(completion(YES), model="judge-1-2026-08-06")),
+        ("gemini", named(candidate([{"text": YES}]), modelVersion="judge-1-2026-08-06")),
     ],
 )
 def test_a_verdict_names_judge_model_and_version_also_from_the_cache(api, answer, tmp_path):
@@ -70,21 +71,22 @@ def test_a_verdict_without_a_call_or_a_reply_has_the_judges_fingerprint():
 def test_methods_differ_and_every_prompt_counts(monkeypatch):
     with PromptServer(says()) as server:
         found = []
-        for method in METHODS:
+        for method in PROMPTS:
             with judge_at(server, method) as judge:
                 found.append(judge.fingerprint.prompt_sha256)
-    assert len(set(found)) == len(METHODS)
+    assert len(set(found)) == len(PROMPTS)
     folder = Path(evidence.__file__).parent / "prompts"
     sources = {path.name: path.read_text() for path in folder.glob("*.j2")}
     environment = evidence._environment()
-    for method in METHODS.values():
-        before = evidence.prompt_sha256(method.templates)
-        for name in method.templates:
+    for prompt in PROMPTS.values():
+        before = evidence.prompt_sha256((prompt.template,))
+        # Also one that it includes.
+        for name in (prompt.template, "rules.j2"):
             with monkeypatch.context() as patch:
                 changed = sources | {name: sources[name] + "x"}
                 patch.setattr(environment.loader, "get_source", lambda _, key, c=changed: (c[key], key, None))
                 evidence.prompt_sha256.cache_clear()
-                assert evidence.prompt_sha256(method.templates) != before
+                assert evidence.prompt_sha256((prompt.template,)) != before
             evidence.prompt_sha256.cache_clear()
 
 

@@ -108,10 +108,14 @@ def test_final_labels_of_cuaverifierbench(tmp_path):
         (OSU, [*RUNS, facts(1, attempt=2)], "has a label for one run, and config.data has"),
         (OSU[4:], RUNS, "no label is of a run in config.data"),
         ([*OSU, OSU[0]], RUNS, "entry 7: .* has a label already"),
-        ([{**OSU[0], "Browser_Use_human_label": "3"}], RUNS, "entry 1: Browser_Use_human_label is '3'"),
-        ([{**OSU[0], "Browser_Use_human_label": ["1"]}], RUNS, "entry 1: Browser_Use_human_label is"),
+        (
+            [{**OSU[0], "Browser_Use_human_label": "3"}],
+            RUNS,
+            "Browser_Use_human_label one of .* and '3'",
+        ),
+        ([{**OSU[0], "Browser_Use_human_label": ["1"]}], RUNS, "entry 1: .* Browser_Use_human_label one of"),
         ([{"task_id": "a", "label": 1}], RUNS, "neither labels .* fields are label, task_id"),
-        ([{"task_id": 1, "human_judgement_outcome": "Correct"}], RUNS, "entry 1: task_id and"),
+        ([{"task_id": 1, "human_judgement_outcome": "Correct"}], RUNS, "entry 1: task_id has to be a text"),
     ],
     ids=["two runs", "other tasks", "twice", "unknown", "no scalar", "no form", "no text"],
 )

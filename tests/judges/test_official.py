@@ -3,8 +3,10 @@
 import base64
 import dataclasses
 import json
+import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -15,14 +17,15 @@ from collection.judges.build import judge_config, make_judge
 from collection.judges.config import JudgeSettings
 from collection.judges.official import checkouts
 from collection.judges.official.checkouts import OFFICIAL, check_checkout
-from collection.judges.official.endpoint import JudgeEndpoint
 from collection.judges.official.evidence import action_words, element_words, episode
-from collection.judges.official.judge import NO_SCREENSHOTS, OfficialJudge
+from collection.judges.official.judge import NO_SCREENSHOTS, JudgeEndpoint, OfficialJudge
 from collection.llm.config import ModelConfig
 from collection.llm.model import IMAGE_TOKENS, ModelRequest, content_key
+from configs.evaluate import get_config
 from rmsweb_jax.actions import ACTIONS, parse_reply
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Element
+from rmsweb_jax.settings import from_config
 from tests.judges.data_sets import judge as judge_data
 from tests.judges.data_sets import put_data, settings
 from tests.judges.official import Screenshots, episodes
@@ -78,7 +81,7 @@ def test_the_code_of_the_checkout_decides_and_the_model_gets_its_messages(checko
     assert (found.method, found.model) == ("webvoyager", "judge-1") and found.evidence == {
         "screenshots": "15"
     }
-    assert found.source == f"{ADDRESS}@{repository.commit}" and found.prompt_sha256 == repository.sha256
+    assert found.source == f"{ADDRESS}@{repository.commit}"
 
 
 def test_garbage_is_asked_again_once_and_then_unjudged(checkout):
@@ -216,8 +219,6 @@ def test_changed_files_are_refused(checkout, tmp_path, change):
     else:
         git(checkout, "update-index", "--assume-unchanged", "evaluation/auto_eval.py")
         path.write_text(CODE.replace("NOT SUCCESS", "FAILURE"))
-    # As in another process, which has not seen the folder before.
-    checkouts.files_sha256.cache_clear()
     assert "changed since commit" in refusal(checkout)
 
 
@@ -231,6 +232,7 @@ def test_settings_name_a_checked_folder_and_a_chat_model(checkout, tmp_path):
         "own_outcome is a judge of this project": {"method": "own_outcome"},
         "no such folder": {"official": str(tmp_path / "none")},
         "none/python.*: No such file": {"official_python": str(tmp_path / "none/python")},
+        "the code of webvoyager takes no reference answers": {"reference": True},
     }
     for message, change in wrong.items():
         with pytest.raises(UserError, match=message):
@@ -239,9 +241,33 @@ def test_settings_name_a_checked_folder_and_a_chat_model(checkout, tmp_path):
         judge_config(good, ACTOR.model_copy(update={"kind": "gemini"}), {})
 
 
+@pytest.mark.parametrize(
+    ("variant", "method", "address"),
+    [
+        ("webvoyager", "webvoyager", "github.com/MinorJerry/WebVoyager"),
+        ("online_mind2web", "webjudge", "github.com/microsoft/fara"),
+        ("webtailbench", "universal_verifier", "github.com/microsoft/fara"),
+        ("paper,webvoyager", "browser_use", "github.com/browser-use/eval"),
+        ("paper,webtailbench", "browser_use", "github.com/browser-use/eval"),
+    ],
+)
+def test_variants_of_benchmarks_take_official_judges_and_say_how_to_get_them(
+    monkeypatch, variant, method, address
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    settings = from_config(JudgeSettings, get_config(variant).to_dict()["judge"])
+    commit = OFFICIAL[method].repository.commit
+    with pytest.raises(UserError) as error:
+        judge_config(settings, ACTOR, {})
+    assert str(error.value) == (
+        f"config.judge.official is empty: {method} runs from its own repository; clone https://{address}, "
+        f"check out {commit}, and give the folder"
+    )
+
+
 def test_each_method_has_a_pinned_repository():
     for method in OFFICIAL.values():
-        assert len(method.repository.commit) == 40 and len(method.repository.sha256) == 64
+        assert len(method.repository.commit) == 40
         assert not method.form or method.reads('Status: "success"') or method.reads("NOT SUCCESS")
 
 
@@ -297,24 +323,71 @@ def test_an_episode_holds_all_that_judges_may_see(tmp_path):
 # --- Requests of other programs ---
 
 
-def test_only_a_client_with_its_key_is_answered():
-    endpoint = JudgeEndpoint()
+@pytest.fixture
+def endpoint():
+    one = JudgeEndpoint()
+    yield one
+    one.close()
+
+
+def post(endpoint, key, path="/chat/completions", content=None):
+    headers = {"Authorization": f"Bearer {key}"}
+    body = json.dumps({"model": "m", "messages": "hello"}).encode() if content is None else content
+    asked = urllib.request.Request(endpoint.url + path, body, headers)
+    with urllib.request.urlopen(asked) as answer:
+        return json.load(answer)["choices"][0]["message"]["content"]
+
+
+def test_only_a_client_with_its_key_is_answered(endpoint):
     key = endpoint.add(lambda body: body["messages"])
-
-    def post(key, path="/chat/completions"):
-        headers = {"Authorization": f"Bearer {key}"}
-        body = json.dumps({"model": "m", "messages": "hello"}).encode()
-        asked = urllib.request.Request(endpoint.url + path, body, headers)
-        with urllib.request.urlopen(asked) as answer:
-            return json.load(answer)["choices"][0]["message"]["content"]
-
-    assert post(key) == "hello"
-    for wrong in (("other",), (key, "/models")):
+    assert post(endpoint, key) == "hello" and endpoint.url.startswith("http://127.0.0.1:")
+    for wrong in (("other",), ("",), (key, "/models")):
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            post(*wrong)
+            post(endpoint, *wrong)
     endpoint.remove(key)
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        post(key)
+        post(endpoint, key)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b'{"messages": "hello"}'])
+def test_what_is_no_request_is_refused_and_not_to_be_tried_again(endpoint, content):
+    key = endpoint.add(lambda body: body["messages"])
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        post(endpoint, key, content=content)
+    assert post(endpoint, key) == "hello"
+
+
+def test_a_refusal_has_its_reason(endpoint):
+    def fail(body):
+        raise UserError("the budget is spent")
+
+    key = endpoint.add(fail)
+    with pytest.raises(urllib.error.HTTPError, match="400") as error:
+        post(endpoint, key)
+    assert json.load(error.value) == {"error": {"message": "the budget is spent"}}
+
+
+def test_a_judge_may_ask_about_a_hundred_screenshots_at_once(endpoint):
+    running, most, lock = [0], [0], threading.Lock()
+    eight = threading.Barrier(8)
+
+    def answer(body):
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        eight.wait(120)  # As many are answered at a time.
+        with lock:
+            running[0] -= 1
+        return f"reply to {body['messages']}"
+
+    key, quick = endpoint.add(answer), endpoint.add(lambda body: "quick")
+    with ThreadPoolExecutor(104) as pool:
+        contents = [json.dumps({"model": "m", "messages": number}).encode() for number in range(104)]
+        replies = [pool.submit(post, endpoint, key, content=content) for content in contents]
+        # Another judgement does not wait for these.
+        assert post(endpoint, quick) == "quick"
+        assert [one.result() for one in replies] == [f"reply to {number}" for number in range(104)]
+    assert most[0] == 8
 
 
 def test_a_request_of_another_program_has_its_own_key_and_size():

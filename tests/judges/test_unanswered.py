@@ -10,6 +10,7 @@ from rmsweb_jax.errors import UserError
 from tests.agent.plain_episode import DONE, TASK, Lines, Page, reply
 from tests.judges.runs import run
 from tests.judges.server import Pictures, judge_at, says
+from tests.judges.verdicts import outcome
 from tests.llm.answers import PER_DAY, completion, gemini_error
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
@@ -29,16 +30,17 @@ def episode(judge, done=DONE, constraints=()):
     return with_verdict(runner.run_episode(task, attempt=1), judge, Pictures())
 
 
+YES, NO = outcome("success"), outcome("failure")
 ALLOWED = ("If none is free, say so.",)
 
 
 @pytest.mark.parametrize(
     ("constraints", "words", "success", "calls"),
     [
-        (ALLOWED, "SUCCESS", True, 1),
-        (ALLOWED, "NOT SUCCESS", False, 1),
+        (ALLOWED, YES, True, 1),
+        (ALLOWED, NO, False, 1),
         (ALLOWED, "unsuccessful", False, 2),
-        ((), "SUCCESS", False, 0),
+        ((), YES, False, 0),
     ],
 )
 def test_a_right_answer_that_says_no_is_a_success(constraints, words, success, calls):
@@ -72,9 +74,9 @@ def test_no_answer_in_all_attempts_is_an_unjudged_episode(api, answer, reason):
 @pytest.mark.parametrize(
     ("words", "success", "named", "calls"),
     [
-        ("SUCCESS", True, True, 1),
-        ("NOT SUCCESS", False, True, 1),
-        ("UNKNOWN", False, False, 1),
+        (YES, True, True, 1),
+        (NO, False, True, 1),
+        (outcome("unknown"), False, False, 1),
         ("unsuccessful", False, False, 2),
         ("I can't help with that.", False, False, 2),
         ("成功", False, False, 2),
@@ -111,7 +113,7 @@ def test_errors_that_affect_every_call_end_the_run(api, answer, reason):
 def test_the_money_cap_ends_the_run(tmp_path):
     prices = {"price": (100.0, 0.0, 100.0), "cap_usd": 1.0, "file": tmp_path / CALLS}
     with (
-        PromptServer(says(outcome="SUCCESS")) as server,
+        PromptServer(says(outcome=YES)) as server,
         judge_at(server, "own_outcome", **prices) as judge,
     ):
         with pytest.raises(BudgetError):

@@ -14,6 +14,7 @@ from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
 from tests.evaluation.rows import write_lines
+from tests.judges.verdicts import outcome
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer
 
@@ -45,7 +46,7 @@ def measure_judge(root: Path, model: Path, prompts: Path) -> dict[str, Any]:
     tasks = [{"website": f"{SITE}/{name}", "objective": f'Click on the "{name}" button.'} for name in BUTTONS]
     file, workdir = write_lines(root / "tasks.jsonl", tasks), root / "run"
     verdicts = [
-        completion("As asked.\nSUCCESS"),
+        completion(outcome("success")),
         Answer(silent=True),
         completion("No.\nFAILURE"),
         Answer(silent=True),

@@ -1,5 +1,6 @@
 """Pages through the application, without a browser: status, safety, labels, export."""
 
+import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -7,7 +8,6 @@ from html.parser import HTMLParser
 import pytest
 from starlette.testclient import TestClient
 
-from collection.judges.labels import Label
 from collection.viewer.app import Viewer, link, make_app
 from collection.viewer.export import export
 from collection.viewer.labels import Labels
@@ -186,7 +186,7 @@ def test_labels_are_files_that_the_judges_read(client, work):
         assert client.post("/label", data={"kind": "episodes", "name": name, "label": label}).text == label
     assert client.post("/label", data={"kind": "mined", "name": TASK, "label": "wrong"}).text == "wrong"
     line = (work / "labels/episodes.jsonl").read_text()
-    assert Label.model_validate_json(line) == Label(trajectory_id=name, success=False)
+    assert json.loads(line) == {"trajectory_id": name, "success": False}
     assert '"wrong"' in (work / "labels/mined.jsonl").read_text()
     assert Labels(work / "labels").get("episodes", name) == "failed"
     assert (

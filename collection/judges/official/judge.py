@@ -6,22 +6,30 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from collection.judges.asking import ModelJudge, NoVerdictError, Questions, UnusableReplyError
+import anyio
+import anyio.to_thread
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
 from collection.judges.base import Verdict
+from collection.judges.model_judge import ModelJudge, NoVerdictError, Questions, UnusableReplyError
 from collection.judges.notes import TaskNotes
 from collection.judges.official import driver
 from collection.judges.official.checkouts import OFFICIAL
-from collection.judges.official.endpoint import JudgeEndpoint
 from collection.judges.official.evidence import episode
 from collection.llm.model import Model
 from rmsweb_jax.errors import UserError
@@ -57,23 +65,18 @@ class OfficialJudge(ModelJudge):
         temperature: float = 0.0,
         python: str = "",
     ):
-        super().__init__(model, notes, temperature)
+        super().__init__(method, model, notes, temperature)
         self._official, self._checkout = OFFICIAL[method], checkout.resolve()
         self._python, self._children = python, threading.local()
         self._endpoint: JudgeEndpoint | None = None
         self._lock = threading.Lock()
-        self.method, self.sees = method, self._official.sees
-        self.needs_answer = self._official.needs_answer
-
-    @property
-    def fingerprint(self) -> JudgeFingerprint:
+        self.sees, self.needs_answer = self._official.sees, self._official.needs_answer
         repository = self._official.repository
-        return JudgeFingerprint(
-            method=self.method,
+        self.fingerprint = JudgeFingerprint(
+            method=method,
             source=f"{repository.address}@{repository.commit}",
-            model=self.model.name,
-            prompt_sha256=repository.sha256,
-            temperature=self._temperature,
+            model=model.name,
+            temperature=temperature,
             evidence={name: str(limit) for name, limit in self._official.evidence.items()},
         )
 
@@ -105,9 +108,8 @@ class OfficialJudge(ModelJudge):
         if "error" in found or value is None or not self._official.reads(judgement.reply):
             reason = " ".join(str(found.get("error") or f"its code reads {value!r}").split())
             raise UnusableReplyError(f"{text}\n[no verdict: {reason}]".strip())
-        success = self._official.verdicts.get(value)
         # An undecided judge has answered in its form and is not asked again.
-        return Verdict(success, text, score=found.get("score"))
+        return Verdict(self._official.verdicts.get(value), text, score=found.get("score"))
 
     def _child(self) -> _Child:
         """Returns the process of this thread; it ends with the thread."""
@@ -117,7 +119,6 @@ class OfficialJudge(ModelJudge):
                 if self._endpoint is None:
                     self._endpoint = JudgeEndpoint()
                     weakref.finalize(self, self._endpoint.close)
-            bypass_proxy_locally()
             child = _Child(self.method, self._checkout, self._python, self._endpoint, self.model.name)
             self._children.one = child
         return child
@@ -145,8 +146,7 @@ class _Judgement:
     """
 
     def __init__(self, questions: Questions):
-        self._questions = questions
-        self._lock, self._slots = threading.Lock(), threading.BoundedSemaphore(_CONCURRENT)
+        self._questions, self._lock = questions, threading.Lock()
         # Calls so far by their content: the judge's code wants a new reply to a repeated question.
         self._repeats: Counter[str] = Counter()
         self._last = self.reply = ""
@@ -169,8 +169,7 @@ class _Judgement:
             self._last, repeat = question, self._repeats[question]
             self._repeats[question] += 1
         try:
-            with self._slots:
-                self.reply = self._questions.pass_on(chat, repeat)
+            self.reply = self._questions.pass_on(chat, repeat)
         except BaseException as error:
             self.error = error
             raise
@@ -184,29 +183,17 @@ class _Child:
       UserError: the interpreter or a package of the checkout is missing, or its code cannot be imported.
     """
 
-    def __init__(
-        self,
-        method: str,
-        checkout: Path,
-        python: str,
-        endpoint: JudgeEndpoint,
-        model: str,
-    ):
+    def __init__(self, method: str, checkout: Path, python: str, endpoint: JudgeEndpoint, model: str):
         official = OFFICIAL[method]
+        bypass_proxy_locally()
         self._scratch = tempfile.TemporaryDirectory(prefix="official-judge-")
         scratch = Path(self._scratch.name)
         self._endpoint, self._judgement = endpoint, None
         self._key = endpoint.add(self._answer)
         kept = [f"{name}={os.environ[name]}" for name in _KEPT if name in os.environ]
-        command = ["env", "-i", *kept, "PYTHONUTF8=1", "ANONYMIZED_TELEMETRY=false"]
+        command = ["env", "-i", *kept, "PYTHONUTF8=1", "ANONYMIZED_TELEMETRY=false", python or sys.executable]
         # No compiled files: neither written into the checkout nor taken from it.
-        command += [
-            python or sys.executable,
-            "-B",
-            "-X",
-            f"pycache_prefix={scratch / 'pycache'}",
-            driver.__file__,
-        ]
+        command += ["-B", "-X", f"pycache_prefix={scratch / 'pycache'}", driver.__file__]
         self._process = ChildProcess(
             f"the {method} judge", command, scratch / "log.txt", stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -275,3 +262,58 @@ class _Child:
             # The judge's code may repeat a failed call for ever.
             self._process.kill()
             raise
+
+
+class JudgeEndpoint:
+    """A chat-completions endpoint for judges' own clients on this machine, each of which has its own key.
+
+    What a client sends goes to its function, which returns the reply or raises to refuse the request.
+
+    Attributes:
+      url: address up to and including the version.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[str, tuple[Callable[[dict[str, Any]], str], anyio.CapacityLimiter]] = {}
+        app = Starlette(routes=[Route("/v1/chat/completions", self._complete, methods=["POST"])])
+        config = uvicorn.Config(app, port=0, log_level="warning", access_log=False, lifespan="off", ws="none")
+        listening = config.bind_socket()
+        # From here on clients wait for the server, which starts in its own time.
+        listening.listen(config.backlog)
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        self._server = uvicorn.Server(config)
+        run = threading.Thread(target=self._server.run, args=([listening],), name="judges", daemon=True)
+        run.start()
+
+    def add(self, answer: Callable[[dict[str, Any]], str]) -> str:
+        """Returns the key of a new client, whose requests `answer` answers in other threads."""
+        key = secrets.token_urlsafe(32)
+        self._clients[key] = answer, anyio.CapacityLimiter(_CONCURRENT)
+        return key
+
+    def remove(self, key: str) -> None:
+        self._clients.pop(key, None)
+
+    def close(self) -> None:
+        self._server.should_exit = self._server.force_exit = True
+
+    async def _complete(self, request: Request) -> JSONResponse:
+        # A judge may run several event loops in turn, which cannot share a connection.
+        headers = {"Connection": "close"}
+        client = self._clients.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
+        if client is None:
+            return JSONResponse({"error": {"message": "not found"}}, 404, headers)
+        answer, limiter = client
+        try:
+            body = await request.json()
+            text = await anyio.to_thread.run_sync(answer, body, limiter=limiter)
+            model = body["model"]
+        except Exception as error:
+            # Not an error that a client would try again.
+            return JSONResponse({"error": {"message": str(error)}}, 400, headers)
+        message = {"role": "assistant", "content": text, "refusal": None}
+        choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+        # Tokens are counted by the run, not by the judge's code.
+        usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+        completion = {"id": "judge", "object": "chat.completion", "created": 0, "model": model}
+        return JSONResponse({**completion, "choices": [choice], "usage": usage}, headers=headers)
