@@ -252,7 +252,7 @@ def agreement_sheet(report: Mapping[str, Any], command: str) -> Document:
     """Builds the tables of a report of `experiments.judge`."""
     tables = [_passed(report), _judges(report)]
     if report["pairs"]:
-        tables += [_agreement(report["pairs"]), _confusion(report["pairs"])]
+        tables.append(_agreement(report["pairs"]))
     if found := report["cross_check"]:
         caption = (
             f"{found['checked']} failures: {found['false_negatives']} are false negatives, "
@@ -329,30 +329,19 @@ def _judges(report: Mapping[str, Any]) -> Table:
 
 
 def _agreement(pairs: Sequence[Mapping[str, Any]]) -> Table:
-    rows = [
-        (
-            f"{pair['first']} and {pair['second']}",
-            str(pair["both_judged"]),
-            NOT_REPORTED if pair["agreement"] is None else f"{100 * pair['agreement']:.1f}",
-            number(pair["kappa"], 3, "not defined"),
-        )
-        for pair in pairs
-    ]
+    rows = []
+    for pair in pairs:
+        (both, first, _), (second, neither, _), _ = pair["confusion"]
+        agree = NOT_REPORTED if pair["agreement"] is None else f"{100 * pair['agreement']:.1f}"
+        counts = map(str, (pair["both_judged"], both, first, second, neither))
+        kappa = number(pair["kappa"], 3, "not defined")
+        rows.append((f"{pair['first']} and {pair['second']}", *counts, agree, kappa))
     caption = (
-        "Of the runs that both decided. Cohen's kappa is agreement beyond chance, with a 95 % interval over "
-        "tasks; it is not defined where both give one constant verdict."
+        "Of the runs that both decided, those that both, one and neither passed. Cohen's kappa is agreement "
+        "beyond chance, with a 95 % interval over tasks; not defined where both give one constant verdict."
     )
-    return _table("Agreement", caption, ("pair", "both decided", "agree, %", "kappa"), rows)
-
-
-def _confusion(pairs: Sequence[Mapping[str, Any]]) -> Table:
-    rows = [
-        TableRow((f"{pair['first']} {name}", *map(str, counts)), f"{pair['first']} and {pair['second']}")
-        for pair in pairs
-        for name, counts in zip(NAMES, pair["confusion"], strict=True)
-    ]
-    columns = [Column("runs"), *(Column(name, "the second") for name in NAMES)]
-    return Table("Confusion", "Numbers of runs by both verdicts.", tuple(columns), tuple(rows))
+    passed = ("both passed", "only the first", "only the second", "neither")
+    return _table("Agreement", caption, ("pair", "both decided", *passed, "agree, %", "kappa"), rows)
 
 
 def _table(title: str, caption: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -84,24 +84,12 @@ def judge_runs(
 
 
 def in_order(calls: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
-    """Yields the results of calls in order, from several threads; starts no call after a failure."""
+    """Yields the results of calls in order, from several threads; drops those that wait after a failure."""
     waiting: deque[Future[T]] = deque()
-    failures: list[BaseException] = []
-
-    def made(call: Callable[[], T]) -> T:
-        # An earlier call gets here only after a later one failed: it must report the same error.
-        if failures:
-            raise failures[0]
-        try:
-            return call()
-        except BaseException as error:
-            failures.append(error)
-            raise
-
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="judges") as pool:
         try:
             for call in calls:
-                waiting.append(pool.submit(made, call))
+                waiting.append(pool.submit(call))
                 # Bounds the number of runs in memory, and still gives all threads work.
                 if len(waiting) > _WAITING * workers:
                     yield waiting.popleft().result()
@@ -109,4 +97,4 @@ def in_order(calls: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
                 yield waiting.popleft().result()
         finally:
             # Also after Ctrl-C, which only this thread receives.
-            failures.append(CancelledError())
+            pool.shutdown(wait=False, cancel_futures=True)

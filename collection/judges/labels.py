@@ -26,7 +26,6 @@ from collection.judges.judgements import RunFacts
 from rmsweb_jax.errors import UserError
 
 _SUFFIX = "_human_label"
-_VOTE, _FINAL = "human_judgement_outcome", "final_human_outcome_label"
 _WHAT = "labels (trajectory_id and success, one a line)"
 
 
@@ -37,7 +36,7 @@ class _Form:
     Attributes:
       source: what the labels are.
       key, value: columns with the name of a run or task, and with its label.
-      verdicts: values, as JSON writes them, and what they mean; None says neither success nor failure.
+      verdicts: values, as JSON writes them in lower case; None says neither success nor failure.
       votes: a name may have several rows, whose strict majority counts; other values are undecided.
     """
 
@@ -48,20 +47,18 @@ class _Form:
     votes: bool = False
 
 
-_OURS = _Form("labels", "trajectory_id", "success", {"true": True, "false": False})
-_OF_CUA = "CUAVerifierBench's"
-_REVIEWERS = _Form(
-    f"{_OF_CUA} reviewers, by majority", "task_id", _VOTE, {'"correct"': True, '"incorrect"': False}, True
+_FORMS = (
+    _Form("labels", "trajectory_id", "success", {"true": True, "false": False}),
+    _Form(
+        "CUAVerifierBench's reviewers, by majority",
+        *("task_id", "human_judgement_outcome", {'"correct"': True, '"incorrect"': False}, True),
+    ),
+    _Form(
+        "CUAVerifierBench's final label",
+        *("task_id", "final_human_outcome_label", {"1": True, "0": False, "null": None}),
+    ),
 )
-_FINALS = _Form(f"{_OF_CUA} final label", "task_id", _FINAL, {"1": True, "0": False, "null": None})
-
-
-def _of_agent(agent: str) -> _Form:
-    verdicts = {"0": False, "1": True, "2": None}
-    quoted = {f'"{value}"': verdict for value, verdict in verdicts.items()}
-    return _Form(
-        f"Online-Mind2Web's human labels of {agent}", "task_id", f"{agent}{_SUFFIX}", verdicts | quoted
-    )
+_OF_AGENT = {"1": True, "0": False, "2": None, '"1"': True, '"0"': False, '"2"': None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,26 +93,25 @@ def read_labels(path: Path, runs: Sequence[RunFacts], agent: str = "") -> Labels
         labels, a task has several runs of which the label could be, or no label is of a run.
     """
     rows = _rows(path)
-    form, runs = _form(path, rows[0], runs, agent)
+    found = [form for form in _FORMS if form.key in rows[0] and form.value in rows[0]]
+    form, runs = (found[0], runs) if found else _form_of_agent(path, rows[0], runs, agent)
     said = _read(path, rows, form)
-    found: dict[str, bool | None] = {}
+    verdicts: dict[str, bool | None] = {}
     used: dict[str, str] = {}
     for run in runs:
         # A run's task id is the label's, or ends in it behind a slash.
-        names = (run.trajectory_id,) if form is _OURS else (run.task_id, run.task_id.rpartition("/")[2])
-        name = next((one for one in names if one in said), None)
-        if name is None:
-            continue
-        if name in used:
-            raise UserError(
-                f"{path}: {name} has a label for one run, and config.data has {used[name]} and "
-                f"{run.trajectory_id}: give the data of the labelled runs alone"
-            )
-        used[name], found[run.trajectory_id] = run.trajectory_id, said[name]
-    if not found:
+        names = (run.trajectory_id,) if form is _FORMS[0] else (run.task_id, run.task_id.rpartition("/")[2])
+        for name in [one for one in names if one in said][:1]:
+            if name in used:
+                raise UserError(
+                    f"{path}: {name} has a label for one run, and config.data has {used[name]} and "
+                    f"{run.trajectory_id}: give the data of the labelled runs alone"
+                )
+            used[name], verdicts[run.trajectory_id] = run.trajectory_id, said[name]
+    if not verdicts:
         raise UserError(f"{path}: no label is of a run in config.data: give the labels of these runs")
-    verdicts = {run: verdict for run, verdict in found.items() if verdict is not None}
-    return Labels(verdicts, form.source, len(found) - len(verdicts), len(said) - len(found))
+    decided = {run: verdict for run, verdict in verdicts.items() if verdict is not None}
+    return Labels(decided, form.source, len(verdicts) - len(decided), len(said) - len(verdicts))
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -123,72 +119,54 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     number = 0
     try:
         if path.suffix == ".parquet":
-            rows = _parquet(path)
+            from pyarrow import parquet
+
+            file = parquet.ParquetFile(path)
+            # Screenshots are in other columns.
+            wanted = {"trajectory_id", "task_id", *(form.value for form in _FORMS)}
+            columns = [name for name in file.schema_arrow.names if name in wanted or name.endswith(_SUFFIX)]
+            rows = file.read(columns=columns).to_pylist()
         else:
             text = path.read_bytes().decode("utf-8-sig")
             rows = json.loads(text) if text.lstrip().startswith("[") else []
             for line in [] if rows else text.splitlines():
                 number += 1
                 rows += [json.loads(line)] if line.strip() else []
+    except ImportError as error:
+        raise UserError(f"Parquet needs pyarrow: pip install 'rmsweb-jax[parquet]' ({error})") from error
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}: give a file of {_WHAT}") from error
     except ValueError as error:
         where = f"line {number}: " if number else ""
-        raise UserError(f"{path}: {where}not JSON ({error}): give a file of {_WHAT}") from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: {where}cannot be read ({reason}): give a file of {_WHAT}") from error
     if not rows or not all(isinstance(one, dict) for one in rows):
         raise UserError(f"{path}: no objects are in it: give a file of {_WHAT}")
     return rows
 
 
-def _parquet(path: Path) -> list[dict[str, Any]]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UserError(f"Parquet needs pyarrow: pip install 'rmsweb-jax[parquet]' ({error})") from error
-    try:
-        file = parquet.ParquetFile(path)
-        # Screenshots are in the same file.
-        columns = [
-            name
-            for name in file.schema_arrow.names
-            if name in ("trajectory_id", "success", "task_id", _VOTE, _FINAL) or name.endswith(_SUFFIX)
-        ]
-        return file.read(columns=columns).to_pylist()
-    except pyarrow.ArrowInvalid as error:
-        raise UserError(f"{path}: not Parquet ({error}): give a file of {_WHAT}") from error
-
-
-def _form(
+def _form_of_agent(
     path: Path, first: Mapping[str, Any], runs: Sequence[RunFacts], agent: str
 ) -> tuple[_Form, Sequence[RunFacts]]:
-    """Returns the form of a file, and the runs that its labels can be of."""
-    for form in (_OURS, _REVIEWERS, _FINALS):
-        if form.key in first and form.value in first:
-            return form, runs
-    agents = [key.removesuffix(_SUFFIX) for key in first if key.endswith(_SUFFIX)]
+    """Returns the form of Online-Mind2Web's labels of an agent, and the runs that are the agent's."""
+    agents = {_plain(key[: -len(_SUFFIX)]): key[: -len(_SUFFIX)] for key in first if key.endswith(_SUFFIX)}
     if not agents:
         raise UserError(
             f"{path}: neither {_WHAT} nor the labels of Online-Mind2Web or CUAVerifierBench: fields are "
             f"{', '.join(sorted(first)) or 'none'}"
         )
     actors = sorted({one.actor for one in runs})
-    if agent:
-        if agent not in agents:
-            raise UserError(f"config.labels_agent={agent!r}: {path} has labels of {', '.join(agents)}")
-        if len(actors) > 1:
-            raise UserError(
-                f"config.labels_agent={agent!r}: the runs are of {', '.join(actors)}: give one's alone"
-            )
-        return _of_agent(agent), runs
-    known = {_plain(one): one for one in agents}
-    matching = [one for one in actors if _plain(one) in known]
-    if len(matching) != 1:
+    chosen = [one for one in actors if _plain(agent or one) in agents]
+    # One that is named has to be the actor of all runs.
+    if len(chosen) != 1 or (agent and len(actors) > 1):
         raise UserError(
-            f"{path} has labels of the runs of {', '.join(agents)}, and config.data has those of "
-            f"{', '.join(actors)}: say whose they are with --config.labels_agent=AGENT"
+            f"{path} has labels of the runs of {', '.join(agents.values())}, and config.data has those of "
+            f"{', '.join(actors)}: give the runs of one, and say whose they are with "
+            f"--config.labels_agent=AGENT (now {agent!r})"
         )
-    return _of_agent(known[_plain(matching[0])]), [one for one in runs if one.actor == matching[0]]
+    name = agents[_plain(agent or chosen[0])]
+    form = _Form(f"Online-Mind2Web's human labels of {name}", "task_id", f"{name}{_SUFFIX}", _OF_AGENT)
+    return form, [one for one in runs if one.actor == chosen[0]]
 
 
 def _plain(name: str) -> str:
@@ -197,7 +175,7 @@ def _plain(name: str) -> str:
 
 def _read(path: Path, rows: Sequence[Mapping[str, Any]], form: _Form) -> dict[str, bool | None]:
     """Returns the label of each name, of the votes the strict majority."""
-    given: dict[str, list[bool | None]] = {}
+    margins: dict[str, int] = {}
     for number, row in enumerate(rows, start=1):
         name, value = row.get(form.key), row.get(form.value)
         text = json.dumps(value.strip().lower() if isinstance(value, str) else value)
@@ -207,8 +185,8 @@ def _read(path: Path, rows: Sequence[Mapping[str, Any]], form: _Form) -> dict[st
                 f"{path}: entry {number}: {form.key} has to be a text, and {form.value} {known}: they are "
                 f"{name!r} and {value!r}"
             )
-        if name in given and not form.votes:
+        if name in margins and not form.votes:
             raise UserError(f"{path}: entry {number}: {name} has a label already: keep one")
-        given.setdefault(name, []).append(form.verdicts.get(text))
-    passed = {name: votes.count(True) - votes.count(False) for name, votes in given.items()}
-    return {name: None if not margin else margin > 0 for name, margin in passed.items()}
+        verdict = form.verdicts.get(text)
+        margins[name] = margins.get(name, 0) + (0 if verdict is None else 1 if verdict else -1)
+    return {name: margin > 0 if margin else None for name, margin in margins.items()}

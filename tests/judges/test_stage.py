@@ -91,9 +91,9 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
         "0.500",
         "0.333",
         "0.333",
-        "0.600",
+        "0.500",
     ]
-    assert by_name["own_outcome and own_rubric"][:2] == ["3", "66.7"]
+    assert by_name["own_outcome and own_rubric"][:6] == ["3", "1", "1", "0", "1", "66.7"]
     assert by_name["dom_only_evidence"] == ["1", "1.000"]
     assert "own_outcome: own_outcome, model judge-1, temperature 0" in sheet
     assert "labels: labels: 6 runs labelled" in sheet and "outcome: Input should be 'success'" in sheet
@@ -206,7 +206,7 @@ LABEL = json.dumps({"trajectory_id": runs()[0].trajectory_id, "success": True})
         ("labels", "{}\n", "neither labels (trajectory_id and success, one a line) nor"),
         ("labels", f"{LABEL}\n" + LABEL.replace("true", '"yes"'), "entry 2: trajectory_id has to be a text"),
         ("labels", f"{LABEL}\n" + LABEL.replace("true", "1"), "entry 2: trajectory_id has to be a text"),
-        ("labels", f"{LABEL}\n{LABEL[:-1]}", "line 2: not JSON"),
+        ("labels", f"{LABEL}\n{LABEL[:-1]}", "line 2: cannot be read"),
         ("labels", f"{LABEL}\n{LABEL}\n", "has a label already: keep one"),
         ("labels", LABEL.replace("shop.test", "other.test"), "no label is of a run in"),
         ("notes", '{"task_id": "a", "rubric": [{"criterion": "x", "max_points": 0}]}', "rubric.0.max_points"),
@@ -221,7 +221,7 @@ def test_invalid_files_are_reported_before_the_first_call(tmp_path, data, server
     assert not server.calls
 
 
-def test_results_come_in_order_and_none_is_begun_after_a_failure():
+def test_results_come_in_order_and_a_failure_ends_them():
     assert list(in_order([lambda n=n: n for n in range(50)], 3)) == list(range(50))
     begun = []
 
@@ -233,4 +233,5 @@ def test_results_come_in_order_and_none_is_begun_after_a_failure():
 
     with pytest.raises(UserError, match="no"):
         list(in_order([lambda n=n: call(n) for n in range(50)], 1))
-    assert begun == [0, 1, 2, 3, 4]
+    # No more than those that were in memory.
+    assert begun[:5] == [0, 1, 2, 3, 4] and max(begun) < 10
