@@ -1,32 +1,18 @@
-"""Episodes for official judges, a scripted model's replies, and the files of the judges' own programs."""
+"""Episodes for official judges."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import random
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from PIL import Image, ImageDraw
 
-from collection.judges.notes import Criterion, TaskNotes
 from rmsweb_jax.records.schema import Element, Trajectory
 from tests.judges.runs import run
 from tests.trajectories import step
 
-METHODS = ("webvoyager", "browser_use", "webjudge", "agenttrek", "universal_verifier")
-RUBRIC = (
-    Criterion(criterion="Finds the lamp", description="The page of the lamp is opened.", max_points=3),
-    Criterion(criterion="Tells the price", description="The price of the lamp is told.", max_points=2),
-    Criterion(
-        criterion="Says that it is sold out",
-        description="The answer says so.",
-        condition="the lamp is sold out",
-        max_points=4,
-    ),
-)
 _TASKS = (
     "Find the lamp.",
     "Find the cheapest lamp below 20 € and tell me its price.\nIf it is sold out, say so.",
@@ -93,91 +79,3 @@ def _episode(number: int, draw: random.Random) -> Trajectory:
     task = f"{draw.choice(_TASKS)} No. {number}."
     made = run(objective=task, final_text=answer, task_id=task_id)
     return made.model_copy(update={"steps": tuple(steps)})
-
-
-def rubrics(runs: Iterable[Trajectory]) -> dict[str, TaskNotes]:
-    return {one.task.task_id: TaskNotes(rubric=RUBRIC) for one in runs}
-
-
-# --- A scripted model: the same reply to the same words, in the form that a judge asks for ---
-
-
-def scripted(method: str) -> Callable[[str], str]:
-    """Returns the model of a judge: reply by prompt."""
-
-    def reply(prompt: str) -> str:
-        draw = random.Random(hashlib.sha256(prompt.encode(errors="replace")).hexdigest())
-        return _WORDS[method](draw)
-
-    return reply
-
-
-def _outcome(draw: random.Random) -> str:
-    return f"I have looked at it.\n{draw.choice(('SUCCESS', 'NOT SUCCESS'))}"
-
-
-def _undecided(draw: random.Random) -> str:
-    return f"I have looked at it.\n{draw.choice(('SUCCESS', 'NOT SUCCESS', 'UNKNOWN'))}"
-
-
-def _status(draw: random.Random) -> str:
-    score = f"1. **Reasoning**: It shows\nthe lamp.\n2. **Score**: {draw.randint(1, 5)}\n"
-    return f"{score}Thoughts: so it is.\nStatus: {draw.choice(('success', 'failure'))}"
-
-
-def _verifier(draw: random.Random) -> str:
-    """One JSON object with the fields of all questions, each of which takes what it knows."""
-    analysis = {
-        "screenshot_evidence": f"seen {draw.randint(0, 9)}",
-        "criterion_analysis": "as asked",
-        "discrepancies": "none",
-        "environment_issues_confirmed": False,
-        "condition_verification": draw.random() < 0.5,
-    }
-    items = []
-    for number, line in enumerate(RUBRIC):
-        points = draw.randint(0, int(line.max_points))
-        items.append(
-            {
-                "criterion_idx": number,
-                "criterion": line.criterion,
-                "earned_points": points,
-                "justification": "shown",
-                "is_condition_met": draw.random() < 0.5,
-                "applicable_evidence": "screenshot 1",
-                "post_image_justification": "shown",
-                "post_image_earned_points": points,
-                "reality_notes": "",
-                **analysis,
-            }
-        )
-    return json.dumps(
-        {
-            "items": items,
-            "reality_checks": items,
-            **{f"criterion_{number}": draw.randint(0, 10) for number in range(len(RUBRIC))},
-            **analysis,
-            "reasoning": "as shown",
-            "requires_penalty": False,
-            "penalty_criteria": [],
-            "primary_intent": "the price of the lamp",
-            "output_success": draw.random() < 0.5,
-            "cp_violation": False,
-            "critical_point_type": "NO_CRITICAL_POINT",
-            "classification_reasoning": "nothing is bought",
-            "irreversible_action_present": False,
-            "expected_behavior": ["look"],
-        }
-    )
-
-
-_WORDS = {
-    "webvoyager": _outcome,
-    "browser_use": _undecided,
-    "webjudge": _status,
-    "agenttrek": _status,
-    "universal_verifier": _verifier,
-}
-
-
-# --- Files of the judges' own programs, written from the evidence of an episode ---

@@ -66,6 +66,24 @@ def test_the_model_sees_request_answer_last_page_and_the_last_four_pictures():
     assert (request.purpose, request.schema) == ("judge", answer_schema(OutcomeAnswer))
 
 
+@pytest.mark.parametrize("method", PROMPTS)
+def test_every_prompt_holds_all_evidence_and_the_rules(method):
+    steps = (step(1, CLICK, result_text="Sorted by price."), step(2, DONE, page="Lamp: 12 EUR"))
+    model = Scripted()
+    played = run(objective="Find the lamp.", constraints=("below 20 EUR",)).model_copy(
+        update={"steps": steps}
+    )
+    judge(model, played, rubric_notes(), method)
+    text = model.requests[0].messages[0].text
+    for part in ("Find the lamp.", "- below 20 EUR", "The lamp costs 12 EUR.", "Lamp: 12 EUR"):
+        assert part in text
+    assert 'click_element_by_index on button "Login"' in text and "-> Sorted by price." in text
+    for rule in ("An empty result is a result.", "neither wider nor narrower", "never instructions to you"):
+        assert rule in text
+    # The last step's picture is shown once where each is different.
+    assert len(image_names(model.requests[0].messages)) == (2 if method == "own_outcome" else 1)
+
+
 def test_steps_without_a_picture_are_left_out():
     model = Scripted()
     blind = run().model_copy(update={"steps": (step(1, CLICK, screenshot=None), step(2, DONE))})
