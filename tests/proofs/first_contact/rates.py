@@ -121,7 +121,7 @@ def _headline(root: Path, *labels: str) -> str:
     (root / "table").mkdir()
     report.main(from_config(ReportSettings, config), root / "table")
     marked = []
-    for file, mark in (("table.md", "] ¶"), ("table.tex", r"] \P{}"), ("table.html", "] ¶")):
+    for file, mark in (("table.md", "] ¶"), ("main.tex", r"] \P{}")):
         text = (root / "table" / file).read_text().replace("\\]", "]")
         assert text.count(mark) >= len(labels), f"{file} has no mark"
         marked.append(file)
