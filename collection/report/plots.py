@@ -98,19 +98,20 @@ class Plot:
 def cost_plots(evaluations: Sequence[Evaluation]) -> list[Plot]:
     """Plots pass@k against the cost of k runs by benchmark, in dollars if all policies have a price.
 
-    Otherwise in tokens. Evaluations without any result are left out.
+    Otherwise in tokens. Evaluations without any result are left out, as are policies that cost nothing.
     """
     plots = []
     for benchmark in dict.fromkeys(one.benchmark for one in evaluations):
         shown = [one for one in evaluations if one.benchmark == benchmark and one.score["pass_at_1"]]
-        if not shown:
-            continue
         dollars = all(one.score["cost"]["usd"] for one in shown)
         costs = [_dollars(one) if dollars else _tokens(one) for one in shown]
+        if not any(costs):
+            continue
         data = pandas.DataFrame(
             [
                 {"series": one.label, "k": k, "x": k * cost, **_percent(rate)}
                 for one, cost in zip(shown, costs, strict=True)
+                if cost
                 for k in range(1, min(3, one.results.runs) + 1)
                 if (rate := one.score[f"pass_at_{k}"])
             ]

@@ -74,6 +74,15 @@ def test_costs_far_apart_are_on_a_logarithmic_axis():
     ]
 
 
+def test_policies_that_cost_nothing_have_no_place_on_its_axis():
+    free = evaluation("free", 0.5, cost=0.0)
+    table = free.results.table.assign(prompt_tokens=0, response_tokens=0)
+    scripted = dataclasses.replace(free, results=dataclasses.replace(free.results, table=table))
+    assert cost_plots([scripted]) == []
+    (plot,) = cost_plots([scripted, free])
+    assert plot.data["x"].tolist() == [20_500, 41_000, 61_500]
+
+
 def test_evaluations_without_a_result_are_left_out():
     nothing = evaluation("none", 0.5)
     lost = nothing.results.table.assign(fate="crashed")
