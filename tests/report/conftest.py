@@ -117,7 +117,7 @@ def write_collection(root: Path, stage: str, actor: str, attempts: int) -> None:
 def write_evaluation(root: Path, label: str) -> None:
     folder = root / "evaluate" / label
     plays = write_plays(folder, label, 3, 1_000_000)
-    results = gather_results(label, "m", 3, plays)
+    results = gather_results(label, "m", 3, plays, "miniwob")
     results.write(folder)
     write_report(folder, {"stage": "evaluate", "seconds": 70.0, "temperature": 0.6, **score(results)})
 
