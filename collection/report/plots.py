@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from collection.report.evaluations import Evaluation, benchmark_title
 from rmsweb_jax.records.files import make_folder, replacing, write_atomic
+
+# It logs each table of a font that it leaves out of a PDF.
+logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -176,7 +180,7 @@ def curve_plots(rows: Rows, name: str) -> list[Plot]:
         if not data.empty:
             figure, axes = _figure(3.4, 2.2)
             _draw(axes, data)
-            _steps(axes, title)
+            _steps(axes, title, data)
             plots.append(Plot(f"{name}-{title.lower().replace(' ', '-')}", f"{name}: {title}", figure, data))
     return plots
 
@@ -193,7 +197,7 @@ def dynamics_plot(trainings: Sequence[Rows], name: str = "dynamics") -> list[Plo
     figure, all_axes = _figure(7.2, 3.8, 2, 3)
     for axes, (title, data) in zip(all_axes.flat, panels.items(), strict=True):
         _draw(axes, data)
-        _steps(axes, title)
+        _steps(axes, title, data)
     data = pandas.concat([data.assign(panel=title) for title, data in panels.items()])
     return [Plot(name, "RL training dynamics", figure, data)]
 
@@ -252,9 +256,12 @@ def _draw(axes: Any, data: pandas.DataFrame, marker: str = "") -> None:
             axes.legend(loc="best", handlelength=1.6)
 
 
-def _steps(axes: Any, title: str) -> None:
-    axes.set_title(title, loc="left")
+def _steps(axes: Any, title: str, data: pandas.DataFrame) -> None:
+    axes.set_visible(not data.empty)
+    axes.set_title(title, loc="left", fontsize=_STYLE["axes.titlesize"])
     axes.set_xlabel("step")
+    if min(data["y"], default=0) >= 0:
+        axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
 

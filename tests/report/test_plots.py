@@ -45,6 +45,9 @@ def test_nothing_is_drawn_of_nothing():
 def test_metrics_that_were_not_logged_leave_the_others():
     (plot,) = dynamics_plot([[{"step": 1, "gates/competence_rejected": 0.1}]])
     assert plot.data["series"].tolist() == ["competence gate"] and "low" not in plot.data
+    assert [axes.get_visible() for axes in plot.figure.axes] == [True] + [False] * 5
+    # A share is never below 0.
+    assert plot.figure.axes[0].get_ylim()[0] == 0
     (plot,) = curve_plots([{"step": n, "loss/train": 1 / n, "lr": None} for n in range(1, 101)], "sft")
     assert plot.name == "sft-loss" and len(plot.data) == 100
     # A long curve is smoothed over its raw values.
