@@ -202,81 +202,67 @@ def test_one_site_of_webvoyager_runs_under_the_browsers_own_name():
     assert config.user_agent_for("https://www.booking.com/") == "desktop"
 
 
-def wrong(folder, name):
-    """Settings with one thing wrong."""
-    write = {
-        "row twice": lambda: {"tasks_file": write_lines(folder / "x.jsonl", [VOYAGER[0], VOYAGER[0]])},
-        "no rows": lambda: {"tasks_file": write_lines(folder / "x.jsonl", [])},
-        "half a row": lambda: {"tasks_file": write_lines(folder / "x.jsonl", [{"id": "a", "ques": 3}])},
-        "no json": lambda: {"tasks_file": folder / "excluded.json"},
-        "no website": lambda: {
-            "tasks_file": write_lines(folder / "x.jsonl", [VOYAGER[0] | {"web": ""}, *VOYAGER[1:]])
-        },
-        "no file": lambda: {"tasks_file": folder / "none"},
-        "unknown excluded": lambda: {"excluded_file": write_json(folder / "x.json", [*EXCLUDED, "Tea--9"])},
-        "excluded twice": lambda: {"excluded_file": write_json(folder / "x.json", EXCLUDED * 2)},
-        "excluded of another shape": lambda: {"excluded_file": write_json(folder / "x.json", {"a": 1})},
-        "unknown answer": lambda: {
-            "references_file": write_json(
-                folder / "x.json", {"Tea": {"answers": [{"id": 1, "type": "golden", "ans": "x"}]}}
-            )
-        },
-        "answer twice": lambda: {
-            "references_file": write_json(
-                folder / "x.json", {"Stays": {"answers": REFERENCES["Stays"]["answers"] * 2}}
-            )
-        },
-        "answer of another kind": lambda: {
-            "references_file": write_json(
-                folder / "x.json", {"Stays": {"answers": [{"id": 0, "type": "best", "ans": "x"}]}}
-            )
-        },
-        "changed rows": lambda: {"own_rows": False},
-        "unseen answers": lambda: {"judge": {"kind": "chat", "base_url": "http://judge.test/v1"}},
-        "no answers": lambda: {
-            "judge": {"kind": "chat", "base_url": "http://judge.test/v1", "reference": True},
-            "references_file": "",
-        },
-        "unknown chosen": lambda: {"task_ids": ("webvoyager/Words--0", "webvoyager/Stays--1", "b")},
-        "unknown benchmark": lambda: {"benchmark": "webarena"},
-    }
-    changes = write[name]()
-    return {key: str(value) if isinstance(value, Path) else value for key, value in changes.items()}
+def lines(rows):
+    return lambda folder: {"tasks_file": str(write_lines(folder / "x.jsonl", rows))}
+
+
+def other(setting, value):
+    return lambda folder: {setting: str(write_json(folder / "x.json", value))}
+
+
+def answers(site, **answer):
+    row = {"id": 0, "type": "golden", "ans": "x", **answer}
+    return other("references_file", {site: {"answers": [row]}})
+
+
+JUDGE = {"kind": "chat", "base_url": "http://judge.test/v1"}
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("change", "message"),
     [
-        ("row twice", r"config\.tasks_file=\S+: rows that come twice: Stays--0; get it again"),
-        ("no rows", r"config\.tasks_file=\S+: not as webvoyager publishes it \(no rows\)"),
-        ("half a row", r"x\.jsonl, line 1: not as webvoyager publishes it \(ques: "),
-        ("no json", r"excluded\.json, line 1: not as webvoyager publishes it"),
-        ("no website", r"config\.tasks_file, Stays--0: website '' is no address"),
-        ("no file", r"none: No such file or directory; give the benchmark's own file"),
-        ("unknown excluded", r"config\.excluded_file=\S+: ids of no task: Tea--9; see the ids"),
-        ("excluded twice", r"config\.excluded_file=\S+: ids that come twice: Stays--1"),
-        ("excluded of another shape", r"x\.json: not as an exclusion list publishes it"),
-        ("unknown answer", r"config\.references_file=\S+: answers to no task: Tea--1; "),
-        ("answer twice", r"answers that come twice: Stays--0, Stays--1"),
-        ("answer of another kind", r"Stays\.answers\.0\.type: "),
         (
-            "changed rows",
+            lines([VOYAGER[0], VOYAGER[0]]),
+            r"tasks_file=\S+: rows that come twice: Stays--0; get it again",
+        ),
+        (lines([]), r"config\.tasks_file=\S+: not as webvoyager publishes it \(no rows\)"),
+        (lines([{"id": "a", "ques": 3}]), r"x\.jsonl, line 1: not as webvoyager publishes it \(ques: "),
+        (other("tasks_file", EXCLUDED), r"x\.json, line 1: not as webvoyager publishes it"),
+        (lines([VOYAGER[0] | {"web": ""}]), r"config\.tasks_file, Stays--0: website '' is no address"),
+        (lambda folder: {"tasks_file": str(folder / "none")}, r"none: No such file or directory; give the"),
+        (
+            other("excluded_file", [*EXCLUDED, "Tea--9"]),
+            r"file=\S+: ids of no task: Tea--9; see the ids",
+        ),
+        (other("excluded_file", EXCLUDED * 2), r"excluded_file=\S+: ids that come twice: Stays--1"),
+        (other("excluded_file", {"a": 1}), r"x\.json: not as an exclusion list publishes it"),
+        (answers("Tea"), r"config\.references_file=\S+: answers to no task: Tea--0; "),
+        (
+            other("references_file", {"Stays": {"answers": REFERENCES["Stays"]["answers"] * 2}}),
+            "answers that come twice: Stays--0, Stays--1",
+        ),
+        (answers("Stays", type="best"), r"Stays\.answers\.0\.type: "),
+        (
+            lambda _: {"own_rows": False},
             r"config\.tasks_file=\S+: these 4 rows are not the 643 that webvoyager publishes; get it again, "
             r"or set config\.own_rows=True",
         ),
+        (lambda _: {"judge": JUDGE}, r"config\.references_file: the judge would not see these answers; set"),
         (
-            "unseen answers",
-            r"config\.references_file: the judge would not see these answers; set config\.judge",
+            lambda _: {"judge": JUDGE | {"reference": True}, "references_file": ""},
+            r"config\.judge\.reference=True: there are no reference answers; set it to False",
         ),
-        ("no answers", r"config\.judge\.reference=True: there are no reference answers; set it to False"),
-        ("unknown chosen", r"config\.task_ids: no tasks of webvoyager: webvoyager/Stays--1, b; see the ids"),
-        ("unknown benchmark", r"config\.benchmark is 'webarena': use one of webvoyager, "),
+        (
+            lambda _: {"task_ids": ("webvoyager/Words--0", "webvoyager/Stays--1", "b")},
+            r"config\.task_ids: no tasks of webvoyager: webvoyager/Stays--1, b; see the ids",
+        ),
+        (lambda _: {"benchmark": "webarena"}, r"config\.benchmark is 'webarena': use one of webvoyager, "),
     ],
 )
-def test_bad_input_is_named_in_one_line(tmp_path, name, message):
+def test_bad_input_is_named_in_one_line(tmp_path, change, message):
     settings = voyager_settings(tmp_path)
     with pytest.raises(UserError, match=message) as error:
-        load_benchmark(settings | wrong(tmp_path, name))
+        load_benchmark(settings | change(tmp_path))
     assert "\n" not in str(error.value)
 
 
