@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
-from collection.judges.official import checkouts, judge
 from collection.judges.official.checkouts import OFFICIAL, OfficialMethod
 
 ADDRESS = "github.com/tests/judge"
@@ -80,7 +77,5 @@ def pin(patch: pytest.MonkeyPatch, folder: Path) -> OfficialMethod:
     commit = git(folder, "rev-parse", "HEAD")
     repository = dataclasses.replace(known.repository, address=ADDRESS, commit=commit)
     pinned = dataclasses.replace(known, repository=repository)
-    methods: Mapping[str, OfficialMethod] = MappingProxyType({**OFFICIAL, "webvoyager": pinned})
-    for module in (checkouts, judge, __import__("collection.judges.build", fromlist=["build"])):
-        patch.setattr(module, "OFFICIAL", methods)
+    patch.setitem(OFFICIAL, "webvoyager", pinned)
     return pinned

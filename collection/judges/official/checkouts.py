@@ -11,7 +11,6 @@ import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from rmsweb_jax.errors import UserError
@@ -41,16 +40,14 @@ class OfficialMethod:
       sees: the evidence it gets, as a phrase.
       evidence: limits on its evidence, for the record.
       needs_answer: a run without a final answer is a failure.
-      verdicts: the values that its code returns, as a verdict; all others are none.
-      retries: its code itself asks again for a reply that it cannot read.
       form: what a reply must contain to be a verdict; its code takes any other reply for a failure.
+      retries: its code itself asks again for a reply that it cannot read.
     """
 
     repository: Repository
     sees: str
     evidence: Mapping[str, int | str]
     needs_answer: bool
-    verdicts: Mapping[Any, bool]
     form: str = ""
     retries: bool = False
 
@@ -77,51 +74,42 @@ _FARA = Repository(
     roots=("webeval/src/webeval", "src/fara"),
     packages="openai backoff tiktoken requests imagehash pyyaml jinja2 pillow pydantic playwright",
 )
-_STATUS = MappingProxyType({1: True, 0: False})
+# The values that the judges' code returns, as a verdict; all others are none.
+VERDICTS: Mapping[Any, bool] = {1: True, 0: False, "success": True, "failed": False}
 
-OFFICIAL: Mapping[str, OfficialMethod] = MappingProxyType(
-    {
-        "webvoyager": OfficialMethod(
-            _WEBVOYAGER,
-            "the final answer and the last 15 screenshots",
-            MappingProxyType({"screenshots": 15}),
-            True,
-            _STATUS,
-        ),
-        "browser_use": OfficialMethod(
-            _BROWSER_USE,
-            "the final answer and the last 4 screenshots",
-            MappingProxyType({"screenshots": 4}),
-            True,
-            MappingProxyType({"success": True, "failed": False}),
-            r"SUCCESS|UNKNOWN",
-        ),
-        "webjudge": OfficialMethod(
-            _FARA,
-            "the actions, and at most 50 screenshots that it gave 3 or more of 5 points",
-            MappingProxyType({"screenshots": 50, "least_score": 3}),
-            False,
-            _STATUS,
-            r"(?i)status:",
-        ),
-        "agenttrek": OfficialMethod(
-            _FARA,
-            "the agent's thoughts, the actions and the last screenshot",
-            MappingProxyType({"screenshots": 1}),
-            False,
-            _STATUS,
-            r"(?i)status:",
-        ),
-        "universal_verifier": OfficialMethod(
-            _FARA,
-            "a rubric, the agent's thoughts, the actions, the final answer and the screenshots",
-            MappingProxyType({"screenshots_per_criterion": 5, "verdict": "outcome"}),
-            False,
-            _STATUS,
-            retries=True,
-        ),
-    }
-)
+OFFICIAL: dict[str, OfficialMethod] = {
+    "webvoyager": OfficialMethod(
+        _WEBVOYAGER, "the final answer and the last 15 screenshots", {"screenshots": 15}, True
+    ),
+    "browser_use": OfficialMethod(
+        _BROWSER_USE,
+        "the final answer and the last 4 screenshots",
+        {"screenshots": 4},
+        True,
+        r"SUCCESS|UNKNOWN",
+    ),
+    "webjudge": OfficialMethod(
+        _FARA,
+        "the actions, and at most 50 screenshots that it gave 3 or more of 5 points",
+        {"screenshots": 50, "least_score": 3},
+        False,
+        r"(?i)status:",
+    ),
+    "agenttrek": OfficialMethod(
+        _FARA,
+        "the agent's thoughts, the actions and the last screenshot",
+        {"screenshots": 1},
+        False,
+        r"(?i)status:",
+    ),
+    "universal_verifier": OfficialMethod(
+        _FARA,
+        "a rubric, the agent's thoughts, the actions, the final answer and the screenshots",
+        {"screenshots_per_criterion": 5, "verdict": "outcome"},
+        False,
+        retries=True,
+    ),
+}
 
 
 def check_checkout(folder: Path, repository: Repository, setting: str = "config.judge.official") -> None:

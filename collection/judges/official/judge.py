@@ -29,7 +29,7 @@ from collection.judges.base import Verdict
 from collection.judges.model_judge import ModelJudge, NoVerdictError, Questions, UnusableReplyError
 from collection.judges.notes import TaskNotes
 from collection.judges.official import driver
-from collection.judges.official.checkouts import OFFICIAL
+from collection.judges.official.checkouts import OFFICIAL, VERDICTS
 from collection.judges.official.evidence import episode
 from collection.llm.model import Model
 from rmsweb_jax.errors import UserError
@@ -109,7 +109,7 @@ class OfficialJudge(ModelJudge):
             reason = " ".join(str(found.get("error") or f"its code reads {value!r}").split())
             raise UnusableReplyError(f"{text}\n[no verdict: {reason}]".strip())
         # An undecided judge has answered in its form and is not asked again.
-        return Verdict(self._official.verdicts.get(value), text, score=found.get("score"))
+        return Verdict(VERDICTS.get(value), text, score=found.get("score"))
 
     def _child(self) -> _Child:
         """Returns the process of this thread; it ends with the thread."""
