@@ -37,6 +37,7 @@ from rmsweb_jax.records.schema import CallUsage, ImagePart, JudgeFingerprint, Me
 # Added to a question that is asked again: the cache goes by its words, which a seed does not change.
 _AGAIN = "again.j2"
 NO_RUBRIC = "[no verdict: this task comes without a rubric; take config.judge.method=own_outcome for it]"
+UNDECIDED = "[no verdict: the evidence does not allow a decision]"
 _MAX_RUBRIC_CHARS = 2_000
 # The Markdown fence that some models put around JSON.
 _FENCED = re.compile(r"\A\s*```(?:json)?\s(.*)```\s*\Z", re.DOTALL)
@@ -398,7 +399,7 @@ class OwnJudge(ModelJudge):
             words, answer = questions.decide(
                 text, shots, answer_schema(OutcomeAnswer), lambda reply: read_answer(reply, OutcomeAnswer)
             )
-            return Verdict(_SUCCESS[answer.outcome], words)
+            return _verdict(answer.outcome, words)
 
         def read(reply: str) -> RubricAnswer:
             answer = read_answer(reply, RubricAnswer)
@@ -406,7 +407,12 @@ class OwnJudge(ModelJudge):
             return answer
 
         words, answer = questions.decide(text, shots, answer_schema(RubricAnswer, len(rubric)), read)
-        return Verdict(_SUCCESS[answer.outcome], words, score=answer.score(rubric))
+        return _verdict(answer.outcome, words, answer.score(rubric))
+
+
+def _verdict(outcome: Outcome, words: str, score: float | None = None) -> Verdict:
+    # Reports count the last lines of runs without a verdict as causes.
+    return Verdict(_SUCCESS[outcome], words if outcome != "unknown" else f"{words}\n{UNDECIDED}", score=score)
 
 
 def _fenced_reference(reference: Reference) -> Reference:

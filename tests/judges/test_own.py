@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from collection.judges.base import GAVE_UP, NO_ANSWER, allows_no
+from collection.judges.base import GAVE_UP, NO_ANSWER, allows_no, cause
 from collection.judges.cross_check import (
     FINDINGS,
     SCREENSHOTS,
@@ -17,6 +17,7 @@ from collection.judges.judgements import Judgement
 from collection.judges.model_judge import (
     NO_RUBRIC,
     PROMPTS,
+    UNDECIDED,
     OutcomeAnswer,
     OwnJudge,
     RubricAnswer,
@@ -138,10 +139,11 @@ def test_a_second_reply_that_can_be_read_is_the_verdict():
     assert (verdict.success, verdict.text, verdict.usage.cost) == (False, NO, 0.25)
 
 
-def test_undecided_is_read_and_not_asked_again():
+def test_undecided_is_read_and_not_asked_again_and_one_cause_of_all_such_runs():
     model = Scripted(UNKNOWN)
     verdict = judge(model, run())
-    assert (verdict.success, verdict.text, len(model.requests)) == (None, UNKNOWN, 1)
+    assert (verdict.success, verdict.text, len(model.requests)) == (None, f"{UNKNOWN}\n{UNDECIDED}", 1)
+    assert cause(run(judge_text=verdict.text)) == UNDECIDED
 
 
 @pytest.mark.parametrize(
