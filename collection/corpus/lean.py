@@ -69,7 +69,7 @@ class LeanTask(msgspec.Struct, frozen=True):
     objective: str
     constraints: tuple[str, ...] = ()
     category: str = "Other"
-    environment: Literal["web", "miniwob"] = "web"
+    environment: Literal["web", "miniwob", "app"] = "web"
     site: str = ""
 
 

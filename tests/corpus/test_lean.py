@@ -76,7 +76,7 @@ TASKS = st.builds(
     objective=TEXT,
     constraints=st.lists(TEXT, max_size=2).map(tuple),
     category=TEXT,
-    environment=st.sampled_from(["web", "miniwob"]),
+    environment=st.sampled_from(["web", "miniwob", "app"]),
     site=TEXT,
     seed=st.none() | st.integers(-5, 5),
 )
