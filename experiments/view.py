@@ -67,16 +67,16 @@ def main(argv: list[str]) -> None:
         start = export(pages, index, local_path(_EXPORT.value, "--export"), _LIMIT.value)
         print(f"{start}: open it in a browser")
         return
-    serve(Viewer(pages, index, labels), pages, index)
+    serve(Viewer(pages), index)
 
 
-def serve(viewer: Viewer, pages: Pages, index: EpisodeIndex) -> None:
+def serve(viewer: Viewer, index: EpisodeIndex) -> None:
     """Serves until interrupted; episodes are indexed meanwhile."""
     token = secrets.token_urlsafe(18) if _TOKEN.value == "random" else _TOKEN.value
     if not token and not _is_loopback(_HOST.value):
         raise UserError(f"--host={_HOST.value}: others could read the pages: give --token=random")
     config = uvicorn.Config(
-        make_app(viewer, pages, token),
+        make_app(viewer, token),
         host=_HOST.value,
         port=_PORT.value,
         log_level="warning",
@@ -96,9 +96,12 @@ def serve(viewer: Viewer, pages: Pages, index: EpisodeIndex) -> None:
 def _index(viewer: Viewer, index: EpisodeIndex) -> None:
     viewer.note = "Episodes are being indexed: lists are not complete yet."
     start = time.monotonic()
-    index.refresh()
+    index.refresh(seconds=0)
     viewer.note = ""
     print(f"indexed in {time.monotonic() - start:.1f} s", flush=True)
+    # In parts, between which the index takes what runs that go on have added.
+    while index.refresh(seconds=1):
+        time.sleep(0.1)
 
 
 def _is_loopback(host: str) -> bool:

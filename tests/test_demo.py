@@ -48,7 +48,7 @@ class Watcher:
     def look(self) -> None:
         stage = "rl" if (self._root / "rl/progress.json").exists() else "collect"
         if self._open != stage and (self._root / stage / "progress.json").exists():
-            self._driver.get(f"{self._address}/live?data={self._root.name}/{stage}")
+            self._driver.get(f"{self._address}/run?data={self._root.name}/{stage}")
             self._open = stage
         if not self._open or followed(self.seen, self._open):
             return

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections import Counter, deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collection.viewer.app import STATIC, render
+from collection.viewer.app import ROUTES, STATIC, problem, render
 from collection.viewer.index import EpisodeIndex, Query
-from collection.viewer.pages import NotFoundError, Page, Pages
+from collection.viewer.pages import Asked, NotFoundError, Page, Pages
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import make_folder, write_atomic
 
@@ -43,25 +42,21 @@ class _Export:
                 self._counts[path] += 1
                 if self._counts[path] > self._most:
                     return "not-exported.html"
-            digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-            kinds = {"/image": "png", "/plot": "svg"}
-            stem = "index" if path == _START else f"{path.strip('/')}-{digest}"
-            self._names[key] = f"{stem}.{kinds.get(path, 'html')}"
+            name = f"{path.strip('/')}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+            suffix = "png" if path == "/image" else "html"
+            self._names[key] = f"{'index' if path == _START else name}.{suffix}"
             self._waiting.append((path, given))
         return self._names[key]
 
-    def _write(self, path: str, asked: Mapping[str, str]) -> None:
+    def _write(self, path: str, asked: Asked) -> None:
         target = self._folder / self.link(path, **asked)
         try:
             if path == "/image":
-                return write_atomic(target, self._pages.image(asked["data"], asked["sha"]))
-            if path == "/plot":
-                return write_atomic(target, self._pages.plot(asked).encode())
-            page = self._pages.routes[path](asked)
+                return write_atomic(target, self._pages.image(asked))
+            page = ROUTES[path](self._pages, asked)
         except (NotFoundError, UserError) as error:
-            page = Page("problem", "This cannot be shown", {"text": str(error)})
-        self.save(target, page)
-        return None
+            page = problem("This cannot be shown", str(error))
+        return self.save(target, page)
 
     def save(self, target: Path, page: Page) -> None:
         html = render(page, self.link, lambda name: f"static/{name}", exported=True)
@@ -85,8 +80,9 @@ def export(pages: Pages, index: EpisodeIndex, folder: Path, most: int) -> Path:
         raise UserError(f"--export={folder}: has files: give an empty folder or a new one")
     make_folder(folder)
     shutil.copytree(STATIC, folder / "static")
-    total = index.count(Query())
-    text = f"Only some of the {total:,} episodes were exported: give a larger --export_episodes."
+    text = (
+        f"Only some of the {index.count(Query()):,} episodes were exported: give a larger --export_episodes."
+    )
     job = _Export(pages, folder, most)
-    job.save(folder / "not-exported.html", Page("problem", "Not exported", {"text": text}))
+    job.save(folder / "not-exported.html", problem("Not exported", text))
     return job.run()

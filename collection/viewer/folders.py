@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import threading
@@ -39,20 +40,16 @@ class Found:
 
     def json(self, file: str) -> dict[str, Any]:
         """Reads one of its JSON files; empty if it is not there or damaged."""
-        try:
-            value = json.loads((self.path / file).read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return value if isinstance(value, dict) else {}
+        return next(iter(self.lines(file, whole=True)), {})
 
-    def lines(self, file: str) -> list[dict[str, Any]]:
-        """Reads the whole lines of one of its JSONL files; others are left out."""
+    def lines(self, file: str, whole: bool = False) -> list[dict[str, Any]]:
+        """Reads the whole lines of one of its JSONL files, or a `whole` JSON file; others are left out."""
         try:
             text = (self.path / file).read_bytes()
         except OSError:
             return []
         found = []
-        for line in text.splitlines():
+        for line in [text] if whole else text.splitlines():
             try:
                 value = json.loads(line)
             except ValueError:
@@ -60,6 +57,10 @@ class Found:
             if isinstance(value, dict):
                 found.append(value)
         return found
+
+    def written(self, *files: str) -> float:
+        """When the newest of its files, or of some of them, was written, in seconds since 1970; 0: never."""
+        return max((_state(self.path / name)[0] / 1e9 for name in files or self.files), default=0.0)
 
 
 class Folders:
@@ -83,14 +84,13 @@ class Folders:
             self._roots[name] = root
         self._lock = threading.Lock()
         self._found: dict[str, Found] = {}
-        self._kinds: dict[tuple[str, int, int], tuple[str, str]] = {}
         self._at = -_KNOWN_S
 
     def all(self) -> dict[str, Found]:
         """Name -> folder of a run or a data set, sorted."""
         with self._lock:
             if time.monotonic() - self._at >= _KNOWN_S:
-                self._found = {one.name: one for root in self._roots.items() for one in self._walk(*root)}
+                self._found = {one.name: one for root in self._roots.items() for one in _walk(*root)}
                 self._at = time.monotonic()
             return self._found
 
@@ -107,33 +107,38 @@ class Folders:
         """Name -> folder of the data sets of one kind."""
         return {name: found.path for name, found in self.all().items() if found.kind == kind}
 
-    def _walk(self, name: str, root: Path) -> list[Found]:
-        found = []
-        for folder, below, files in os.walk(root):
-            below[:] = sorted(one for one in below if one not in _SKIPPED and not one.startswith("."))
-            if not set(_MARKS) & set(files):
-                continue
-            path = Path(folder)
-            parts = path.relative_to(root).parts
-            # The episodes of a fleet that has not ended are in its journal.
-            kind, problem = "trajectories" if EPISODES in files else "", ""
-            if "manifest.json" in files:
-                named, problem = self._kind(path)
-                # One that is being written, or whose writer was killed, is still in the journal.
-                kind, problem = (named, problem) if named or not kind else (kind, "")
-            found.append(Found("/".join((name, *parts)), path, frozenset(files), kind, problem))
-        return found
 
-    def _kind(self, folder: Path) -> tuple[str, str]:
-        """Kind of a folder's data set, and why it cannot be read."""
-        try:
-            state = (folder / "manifest.json").stat()
-        except OSError as error:
-            return "", str(error)
-        key = (str(folder), state.st_mtime_ns, state.st_size)
-        if key not in self._kinds:
-            try:
-                self._kinds[key] = (read_manifest(folder).kind, "")
-            except UserError as error:
-                self._kinds[key] = ("", str(error))
-        return self._kinds[key]
+def _walk(name: str, root: Path) -> list[Found]:
+    found = []
+    for folder, below, files in os.walk(root):
+        below[:] = sorted(one for one in below if one not in _SKIPPED and not one.startswith("."))
+        if not set(_MARKS) & set(files):
+            continue
+        path = Path(folder)
+        # The episodes of a fleet that has not ended are in its journal.
+        kind, problem = "trajectories" if EPISODES in files else "", ""
+        if "manifest.json" in files:
+            named, problem = _kind(path, _state(path / "manifest.json"))
+            # One that is being written, or whose writer was killed, is still in the journal.
+            kind, problem = (named, problem) if named or not kind else (kind, "")
+        names = (name, *path.relative_to(root).parts)
+        found.append(Found("/".join(names), path, frozenset(files), kind, problem))
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind(folder: Path, state: tuple[int, int]) -> tuple[str, str]:
+    """Kind of a folder's data set, and why it cannot be read."""
+    try:
+        return read_manifest(folder).kind, ""
+    except (UserError, OSError) as error:
+        return "", str(error)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Time of change in nanoseconds, and size; zeros for a file that is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size

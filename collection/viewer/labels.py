@@ -15,9 +15,11 @@ from rmsweb_jax.records.files import make_folder, write_atomic
 
 # Below the first folder that is shown.
 LABELS_FOLDER = "viewer_labels"
-# Kind of what is labelled -> the field of its name.
-_NAMES = {"episodes": "trajectory_id", "mined": "task_id"}
 CHOICES = {"episodes": ("solved", "failed"), "mined": ("keep", "wrong", "unsure")}
+# Kind of what is labelled -> the fields of a line: its name, and its label.
+_FIELDS = {"episodes": ("trajectory_id", "success"), "mined": ("task_id", "label")}
+# What a line has for a label.
+_WRITTEN = {"solved": True, "failed": False}
 
 
 class Labels:
@@ -29,7 +31,7 @@ class Labels:
 
     def __init__(self, folder: Path):
         self._folder, self._lock = folder, threading.Lock()
-        self._labels = {kind: self._read(kind) for kind in _NAMES}
+        self._labels = {kind: self._read(kind) for kind in CHOICES}
 
     def get(self, kind: str, name: str) -> str:
         """The label of an episode or a mined pair; empty without one."""
@@ -41,36 +43,30 @@ class Labels:
         Raises:
           ValueError: there is no such kind or label.
         """
-        if kind not in _NAMES or label not in ("", *CHOICES[kind]):
+        if kind not in CHOICES or label not in ("", *CHOICES[kind]):
             raise ValueError(f"no label {label!r} of {kind!r}")
         with self._lock:
             labels = {**self._labels[kind], name: label}
             if not label:
                 del labels[name]
             make_folder(self._folder)
-            lines = (
-                json.dumps(_line(kind, *item), ensure_ascii=False) + "\n" for item in sorted(labels.items())
-            )
-            write_atomic(self._folder / f"{kind}.jsonl", "".join(lines).encode())
+            lines = [
+                json.dumps(
+                    dict(zip(_FIELDS[kind], (one, _WRITTEN.get(given, given)), strict=True)),
+                    ensure_ascii=False,
+                )
+                for one, given in sorted(labels.items())
+            ]
+            write_atomic(self._folder / f"{kind}.jsonl", "".join(f"{line}\n" for line in lines).encode())
             self._labels[kind] = labels
 
     def _read(self, kind: str) -> dict[str, str]:
-        path = self._folder / f"{kind}.jsonl"
+        path, (name, label) = self._folder / f"{kind}.jsonl", _FIELDS[kind]
         if not path.exists():
             return {}
+        choices = {_WRITTEN.get(one, one): one for one in CHOICES[kind]}
         try:
             lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-            return {line[_NAMES[kind]]: _label(kind, line) for line in lines}
+            return {line[name]: choices[line[label]] for line in lines}
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: not a file of labels ({error}): move it away") from error
-
-
-def _line(kind: str, name: str, label: str) -> dict[str, str | bool]:
-    value = {"success": label == "solved"} if kind == "episodes" else {"label": label}
-    return {_NAMES[kind]: name, **value}
-
-
-def _label(kind: str, line: dict[str, str | bool]) -> str:
-    if kind == "mined":
-        return str(line["label"])
-    return "solved" if line["success"] is True else "failed"

@@ -132,7 +132,7 @@ def test_the_page_shows_panels_and_leads_to_the_pages_of_episodes(drawn):
     page = (drawn / "index.html").read_text()
     assert "Training dynamics" in page and 'href="pages/index.html"' in page
     names = [path.name.partition("-")[0] for path in (drawn / "pages").glob("*.html")]
-    assert {"episode", "chain", "pair", "training", "compare", "evaluation"} <= set(names)
+    assert {"episode", "chain", "pair", "run", "compare", "evaluation"} <= set(names)
 
 
 def test_the_folder_of_a_stage_gets_its_pages_or_a_line(whole_run, tmp_path, capsys):

@@ -43,6 +43,8 @@ def make_runs(root: Path) -> Path:
         trajectory(*numbered(TYPE, TYPE, CLICK, DONE), attempt=2, final_text="in", judge="reward"),
         trajectory(*numbered(CLICK), success=False, task_id="miniwob/login-user/2", outcome="captcha"),
         hostile("miniwob/hostile/1"),
+        # It ended before the page had paid.
+        trajectory(*numbered(TYPE, DONE), success=False, reward=None, task_id="miniwob/login-user/3"),
     ]
     write_dataset(root / "collect", runs, "trajectories")
     notes = [
@@ -51,7 +53,13 @@ def make_runs(root: Path) -> Path:
         {"task_id": "miniwob/hostile/1", "attempt": 1, "guidance": HOSTILE},
     ]
     (root / "collect/reflections.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
-    (root / "collect/report.json").write_text('{"stage": "collect", "seconds": 3.5}')
+    report = {
+        "stage": "collect",
+        "seconds": 3.5,
+        "tasks": 4,
+        "success_by_round": {"1": 0.25, "2": 1.0, "3": None},
+    }
+    (root / "collect/report.json").write_text(json.dumps(report))
     with Calls(root / "collect/calls.jsonl") as calls:
         turn = calls.begin("reply", "gemini", 1.0, 1000, Limits())
         calls.end(turn.call, CallEnd("ok", True, 1, 1000, 0, 50, 1.25))
@@ -70,7 +78,19 @@ def make_runs(root: Path) -> Path:
         notes=("primary pair", HOSTILE),
     )
     write_dataset(root / "mine/audit", [mined], "audit_pairs")
+    decisions = {"no_success": 2, "replay": 1, "domain_cap": 0, "kept": 1}
+    share = {"filter_context": {"share": 100.0, "paper_share": 4.53}}
+    report = {
+        "stage": "mine",
+        "seconds": 1,
+        "tasks": 4,
+        "decisions": decisions,
+        "categories": share,
+        "prompts": 1,
+    }
+    (root / "mine/report.json").write_text(json.dumps(report))
     make_training(root / "rl")
+    make_training(root / "rl2", better=0.1)
     make_judgements(root / "judge", runs)
     make_dates(root / "evaluate/dated")
     for number, label in enumerate(("sft", "rl")):
@@ -106,10 +126,17 @@ def hostile(task_id: str, text: str = HOSTILE) -> Trajectory:
     )
 
 
-def make_training(folder: Path) -> None:
+def make_training(folder: Path, better: float = 0.0) -> None:
     folder.mkdir()
     rows = [
-        {"step": at, "eval/reward": at / 10, "reward/mean": at / 20, "kl_ref": at / 1000} for at in (1, 2, 3)
+        {"step": at, "eval/reward": at / 10 + better, "reward/mean": at / 20, "kl_ref": at / 1000}
+        | {
+            "eval/reward/type/click": 0.5,
+            "pg_clipfrac": 0.0,
+            "update/padding": 0.4,
+            "salvage_loss": float("nan"),
+        }
+        for at in (1, 2, 3)
     ]
     tokens = [[HOSTILE, -4.5], ["certain", -0.01], ["", -0.2]]
     reply = {"text": HOSTILE, "reward": 0.0, "field": "action", "truncated": False, "log_prob": -0.5}
@@ -128,7 +155,9 @@ def make_training(folder: Path) -> None:
     replies = [{"step": 3, "sample_id": "s1", "reply": HOSTILE, "target": "{}", "reward": 0.25}]
     for name, lines in (("metrics", rows), ("groups", groups), ("replies", replies)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "report.json").write_text('{"stage": "train_rl", "seconds": 9.0}')
+    final = {"step": 3, "eval/reward": 0.4 + better}
+    report = {"stage": "train_rl", "seconds": 9.0, "row_tokens": 768, "final": final}
+    (folder / "report.json").write_text(json.dumps(report))
     settings = {
         "prompts": "runs/mine/prompts",
         "model": "Qwen/Qwen3-VL",

@@ -24,6 +24,14 @@ from collection.viewer.pages import Pages
 WAIT_S = 60
 
 
+class Now(Folders):
+    """Looks through the folders each time."""
+
+    def all(self):
+        self._at = -1e9
+        return super().all()
+
+
 def make_pages(root: Path, work: Path) -> tuple[Pages, EpisodeIndex, Labels]:
     """The pages of a folder; index and labels are in `work`."""
     folders = Folders([root])
@@ -35,8 +43,8 @@ def make_pages(root: Path, work: Path) -> tuple[Pages, EpisodeIndex, Labels]:
 @contextlib.contextmanager
 def open_viewer(root: Path, work: Path) -> Iterator[str]:
     """Yields the address of a viewer of a folder."""
-    pages, index, labels = make_pages(root, work)
-    config = uvicorn.Config(make_app(Viewer(pages, index, labels), pages), port=0, log_level="error")
+    pages, _, _ = make_pages(root, work)
+    config = uvicorn.Config(make_app(Viewer(pages)), port=0, log_level="error")
     server = uvicorn.Server(config)
     socket = config.bind_socket()
     thread = threading.Thread(target=server.run, args=([socket],))

@@ -1,17 +1,19 @@
 """Pages through the application, without a browser: status, safety, labels, export."""
 
+import html
 import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from collection.viewer.app import Viewer, link, make_app
+from collection.viewer.episodes import changed, parting, step_pages
 from collection.viewer.export import export
 from collection.viewer.labels import Labels
-from collection.viewer.steps import changed, parting, step_pages
 from rmsweb_jax.errors import UserError
 from tests.trajectories import CLICK, SHOT, TYPE, numbered, step, trajectory
 from tests.viewer.made import NO_SHOT, make_runs
@@ -22,19 +24,19 @@ TASK, HOSTILE_ID = "miniwob/login-user/1", "miniwob/hostile/1#teacher-1"
 EPISODE = link("/episode", data="runs/collect", id=f"{TASK}#teacher-2")
 ALL = [
     link("/"),
-    link("/live", data="runs/collect"),
+    link("/run", data="runs/collect"),
     link("/episodes"),
     link("/episodes", result="failed", q="input_text", sort="-steps"),
     EPISODE,
     link("/episode", data="runs/collect", id=HOSTILE_ID),
     link("/chain", data="runs/collect", task=TASK),
     link("/chain", data="runs/collect", task="miniwob/hostile/1"),
-    link("/live", data="runs/rl"),
-    link("/episodes", tokens_from=1, steps_to=2, date_from="2020-01-01", hide="tokens,cost"),
+    link("/run", data="runs/rl"),
+    link("/episodes", tokens_from=1, steps_to=2, date_from="2020-01-01", columns="task_id,steps"),
     link("/mined", data="runs/mine/audit"),
     link("/pair", data="runs/mine/audit", task=TASK),
-    link("/training", data="runs/rl"),
-    link("/training", data="runs/rl", prompt="p1"),
+    link("/run", data="runs/rl"),
+    link("/run", data="runs/rl", prompt="p1"),
     link("/evaluation"),
     link("/evaluation", differ=1),
     link("/judges", data="runs/judge"),
@@ -42,6 +44,9 @@ ALL = [
     link("/dates", data="runs/evaluate/dated"),
     link("/compare", task="miniwob/login-user/102"),
     link("/compare", task="miniwob/hostile/1"),
+    link("/compare", task=TASK, first=f"{TASK}#teacher-1", second=f"{TASK}#teacher-2"),
+    link("/run", data="runs/mine"),
+    link("/trainings", data="runs/rl,runs/rl2"),
 ]
 
 
@@ -53,8 +58,8 @@ def work(tmp_path_factory):
 
 
 def open_client(work, token: str = "") -> TestClient:
-    pages, index, labels = make_pages(work / "runs", work)
-    return TestClient(make_app(Viewer(pages, index, labels), pages, token), base_url=ADDRESS)
+    pages, _, _ = make_pages(work / "runs", work)
+    return TestClient(make_app(Viewer(pages), token), base_url=ADDRESS)
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +83,8 @@ def test_every_page_opens_and_has_no_element_of_the_records(client, address):
     assert "script-src 'self'" in answer.headers["content-security-policy"]
     tags = _Tags()
     tags.feed(answer.text)
-    scripts = [attributes for tag, attributes in tags.found if tag == "script"]
-    assert scripts == [{"src": "/static/viewer.js", "defer": None}]
+    scripts = {attributes.pop("src") for tag, attributes in tags.found if tag == "script"}
+    assert "/static/viewer.js" in scripts <= {"/static/viewer.js", "/static/uPlot.min.js"}
     for tag, attributes in tags.found:
         assert tag != "svg" and not any(name.startswith("on") for name in attributes)
         for name in ("href", "src", "action"):
@@ -91,18 +96,17 @@ def test_every_page_opens_and_has_no_element_of_the_records(client, address):
     [
         link("/episode", data="runs/collect", id="missing"),
         link("/episode", data="../etc", id=HOSTILE_ID),
-        link("/live", data="runs/other"),
+        link("/run", data="runs/other"),
         link("/chain", data="runs/rl", task=TASK),
         link("/mined", data="runs/collect"),
         link("/pair", data="runs/mine/audit", task="other"),
-        link("/training", data="runs/collect"),
         link("/compare", task="other"),
         link("/judges", data="runs/rl"),
         link("/dates", data="runs/rl"),
         link("/image", data="runs/collect", sha="../../../etc/passwd"),
         link("/image", data="runs/collect", sha=NO_SHOT),
         link("/image", data="/etc", sha=SHOT),
-        link("/plot", data="runs/rl", metric="other"),
+        link("/trainings", data="runs/rl,runs/collect"),
         "/static/../app.py",
         "/static/%2e%2e/app.py",
     ],
@@ -111,30 +115,100 @@ def test_what_is_not_there_is_not_found(client, address):
     assert client.get(address).status_code == 404
 
 
-def test_screenshots_and_curves_are_images_that_run_nothing(client):
+def test_screenshots_are_images_that_run_nothing(client):
     shot = client.get(link("/image", data="runs/collect", sha=SHOT))
+    assert shot.headers["content-type"] == "image/png"
+    assert "sandbox" in shot.headers["content-security-policy"]
+
+
+def plots(text) -> dict[str, Any]:
+    """The plots of a page by title."""
+    found = (json.loads(html.unescape(one)) for one in re.findall(r'data-plot="([^"]*)"', text))
+    return {plot["title"]: plot for plot in found}
+
+
+def test_a_training_has_its_curves_with_the_evaluation_after_the_last_update(client):
+    text = client.get(link("/run", data="runs/rl")).text
+    found = plots(text)
+    titles = {"Reward of rollouts", "Held-out prompts", "Held-out reward by action", "Drift", "Clip fraction"}
+    assert set(found) == titles | {"Padding of rows"}
+    assert found["Held-out prompts"]["x"] == [1, 2, 3, 4]
+    assert found["Held-out prompts"]["lines"] == [{"label": "reward", "y": [0.1, 0.2, 0.3, 0.4]}]
     assert (
-        shot.headers["content-type"] == "image/png" and "sandbox" in shot.headers["content-security-policy"]
+        "<dt>row tokens</dt><dd>768</dd>" in text and 'href="/trainings?data=runs%2Frl%2Cruns%2Frl2"' in text
     )
-    plot = client.get(link("/plot", data="runs/rl", metric="eval/reward"))
-    assert plot.headers["content-type"].startswith("image/svg") and "script" not in plot.text
-    assert "default-src 'none'" in plot.headers["content-security-policy"]
+
+
+def test_trainings_are_compared_a_colour_each_in_one_plot(client):
+    found = plots(client.get(link("/trainings", data="runs/rl,runs/rl2")).text)["Held-out prompts"]
+    assert [line["label"] for line in found["lines"]] == ["rl", "rl2"]
+    assert found["lines"][1]["y"] == pytest.approx([0.2, 0.3, 0.4, 0.5]) and found["colors"] == [0, 1]
+
+
+def test_runs_have_their_funnel_and_their_rounds(client):
+    text = re.sub(r"\s+", " ", client.get(link("/run", data="runs/mine")).text)
+    rows = re.findall(r'<th scope="row">([^<]*)</th><td class="n">(−?\d*)</td><td class="n">(\d+)</td>', text)
+    gates = [("all tasks", "", "4"), ("no run solved the task", "−2", "2"), ("replay", "−1", "1")]
+    assert rows == [*gates, ("1 prompts made of them", "", "1")]
+    assert "Filter/sort/search context not applied" in text and 'value="4.53"' in text
+    rounds = plots(client.get(link("/run", data="runs/collect")).text)["Success by round"]
+    assert rounds["x"] == [1, 2] and rounds["lines"][0]["y"] == [25, 100]
+
+
+def test_a_failure_says_why_where_it_went_wrong_and_where_that_is_known_from(client):
+    failed = re.sub(r"\s+", " ", client.get(EPISODE.replace("-2", "-1")).text)
+    assert (
+        "<b>Critical action or task endpoint incomplete</b>" in failed
+        and 'href="#step-2">step 2</a>' in failed
+    )
+    assert "From a mined pair, whose failure cues named." in failed
+    assert link("/pair", data="runs/mine/audit", task=TASK).replace("&", "&amp;") in failed
+    beside = link("/compare", task=TASK, first=f"{TASK}#teacher-1", second=f"{TASK}#teacher-2")
+    assert beside.replace("&", "&amp;") in failed
+    assert "Why it failed" not in client.get(EPISODE).text
+    captcha = client.get(link("/episode", data="runs/collect", id="miniwob/login-user/2#teacher-1")).text
+    assert (
+        "Access, anti-bot, or technical obstruction" in captcha and "From cues of this run alone" in captcha
+    )
+    listed = client.get(link("/episodes", dataset="runs/collect", failure_mode="endpoint_incomplete")).text
+    assert "1 episodes" in listed and "#step-2" in listed
+
+
+def test_an_episode_that_ended_before_its_reward_is_not_solved_everywhere(client):
+    words = "not solved (ended before a reward)"
+    assert (
+        words in client.get(link("/episode", data="runs/collect", id="miniwob/login-user/3#teacher-1")).text
+    )
+    listed = client.get(link("/episodes", result="no_reward")).text
+    assert "1 episodes" in listed and words in listed and "unjudged" not in listed
+    assert f"{words} 1" in client.get(link("/run", data="runs/collect")).text
+
+
+def test_failures_of_evaluations_are_grouped_and_rates_drawn(client):
+    text = client.get("/evaluation").text
+    groups = re.findall(r'href="(/episodes[^"]*failure_mode=[^"]*)" aria-label="(\d+) of', text)
+    assert groups
+    for address, count in groups:
+        assert f'id="total">{count} episodes' in client.get(html.unescape(address)).text
+    found = plots(text)["pass@1"]
+    assert found["names"] == ["rl", "sft"] and len(found["bars"][0]) == 2 and found["limits"] == [0, 100]
+    assert found["lines"][0]["y"] == pytest.approx([100, 200 / 3])
 
 
 def test_runs_have_their_cost_and_what_they_were_made_from(client):
     text = client.get("/").text
     assert "$1.25" in text and "runs/mine/audit" in re.sub(r"<th scope.*?</th>", "", text)
-    live = client.get(link("/live", data="runs/collect")).text
+    live = client.get(link("/run", data="runs/collect")).text
     assert re.search(r">gemini</th><td>reply</td>\s*<td class=\"n\">1</td>", live)
 
 
 def test_judges_are_shown_where_they_or_a_reader_differ(client):
     text = client.get(link("/judges", data="runs/judge")).text
-    assert "1 of 4 episodes" in text and "75.0 %" in text
-    assert "4 episodes" in client.get(link("/judges", data="runs/judge", all=1)).text
+    assert "1 of 5 episodes" in text and "75.0 %" in text
+    assert "5 episodes" in client.get(link("/judges", data="runs/judge", all=1)).text
     name = f"{TASK}#teacher-1"
     client.post("/label", data={"kind": "episodes", "name": name, "label": "solved"})
-    assert "2 of 4 episodes" in client.get(link("/judges", data="runs/judge")).text
+    assert "2 of 5 episodes" in client.get(link("/judges", data="runs/judge")).text
     client.post("/label", data={"kind": "episodes", "name": name, "label": ""})
 
 
@@ -142,14 +216,14 @@ def test_rates_differences_and_shades_are_shown(client):
     text = client.get("/evaluation").text
     assert re.search(r"runs/evaluate/sft</th><td>runs/evaluate/rl</td>", text)
     assert "-33.3 <span" in text
-    groups = client.get(link("/training", data="runs/rl")).text
+    groups = client.get(link("/run", data="runs/rl")).text
     assert 'class="shade-5" title="log p -4.5"' in groups and 'class="shade-0"' in groups
 
 
 def test_columns_can_be_hidden_and_ranges_limit(client):
-    text = client.get(link("/episodes", hide="tokens,cost,other")).text
+    text = client.get(link("/episodes", columns="task_id,steps,other")).text
     assert 'aria-label="show tokens"' in text and 'aria-label="hide steps"' in text
-    assert "4 episodes" in client.get(link("/episodes", dataset="runs/collect", steps_from=0)).text
+    assert "5 episodes" in client.get(link("/episodes", dataset="runs/collect", steps_from=0)).text
     assert "1 episodes" in client.get(link("/episodes", dataset="runs/collect", steps_from=4)).text
     assert "0 episodes" in client.get(link("/episodes", date_to="2001-01-01")).text
 
@@ -207,8 +281,8 @@ def test_damaged_labels_are_one_line(tmp_path):
 
 def test_files_that_vanish_leave_a_page_that_says_so(tmp_path):
     root = make_runs(tmp_path / "runs")
-    pages, index, labels = make_pages(root, tmp_path)
-    client = TestClient(make_app(Viewer(pages, index, labels), pages), base_url=ADDRESS)
+    pages, _, _ = make_pages(root, tmp_path)
+    client = TestClient(make_app(Viewer(pages)), base_url=ADDRESS)
     for path in (root / "collect").glob("images-*"):
         path.unlink()
     assert client.get(EPISODE).status_code == 200
@@ -228,9 +302,9 @@ def test_damaged_files_of_a_run_leave_a_page(tmp_path):
     (root / "collect/live").mkdir()
     for number, text in enumerate(('{"worker": "1"', '{"since": "x"}', '{"since": 1.0}')):
         (root / f"collect/live/{number}.json").write_text(text)
-    pages, index, labels = make_pages(root, tmp_path)
-    client = TestClient(make_app(Viewer(pages, index, labels), pages), base_url=ADDRESS)
-    for page in (link("/"), link("/live", data="runs/collect"), link("/training", data="runs/rl")):
+    pages, _, _ = make_pages(root, tmp_path)
+    client = TestClient(make_app(Viewer(pages)), base_url=ADDRESS)
+    for page in (link("/"), link("/run", data="runs/collect"), link("/run", data="runs/rl")):
         answer = client.get(page)
         assert answer.status_code == 200, (page, answer.text)
     (root / "evaluate/rl/results.jsonl").write_text('{"label": 3')
@@ -262,7 +336,7 @@ def test_an_export_has_all_pages_and_links_only_its_files(work, tmp_path):
     start = export(pages, index, tmp_path / "out", 500)
     assert start == tmp_path / "out/index.html"
     files = {path.name for path in (tmp_path / "out").iterdir()}
-    assert sum(name.startswith("episode-") for name in files) == 10
+    assert sum(name.startswith("episode-") for name in files) == 11
     for path in (tmp_path / "out").glob("*.html"):
         tags = _Tags()
         tags.feed(path.read_text())
@@ -279,4 +353,4 @@ def test_a_short_export_says_so(work, tmp_path):
     names = [path.name for path in (tmp_path / "out").glob("*.html")]
     kinds = Counter(name.partition("-")[0] for name in names)
     assert (kinds["episode"], kinds["chain"], kinds["pair"], kinds["compare"]) == (2, 2, 1, 2)
-    assert "Only some of the 10 episodes" in (tmp_path / "out/not-exported.html").read_text()
+    assert "Only some of the 11 episodes" in (tmp_path / "out/not-exported.html").read_text()

@@ -1,4 +1,4 @@
-"""What all pages share: their form, and access to folders, index, labels and screenshots."""
+"""What all pages are made from: folders, the index, labels and screenshots."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ from rmsweb_jax.records.schema import Trajectory
 # The largest number of mined pairs, groups, replies or tasks that a page lists.
 MOST = 500
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# The parameters of an address.
+Asked = Mapping[str, str]
 
 
 class NotFoundError(Exception):
@@ -37,14 +38,14 @@ class Page:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sources:
-    """Where pages get what they show."""
+class Pages:
+    """What pages show: folders, the index of their episodes, and labels."""
 
     folders: Folders
     index: EpisodeIndex
     labels: Labels
 
-    def folder(self, asked: Mapping[str, str], file: str = "") -> Found:
+    def folder(self, asked: Asked, file: str = "") -> Found:
         """The folder named by `data`, which has that file.
 
         Raises:
@@ -55,13 +56,12 @@ class Sources:
             raise NotFoundError(f"no {file or 'run'} in {asked.get('data')!r}")
         return found
 
-    def episode(self, asked: Mapping[str, str]) -> Trajectory:
-        """The episode named by `data` and `id`.
+    def episode(self, data: str, name: str) -> Trajectory:
+        """An episode of a data set.
 
         Raises:
           NotFoundError: there is no such data set or episode, or it cannot be read.
         """
-        data, name = asked.get("data", ""), asked.get("id", "")
         found = self.folders.find(data)
         if found is None or found.kind != "trajectories":
             raise NotFoundError(found.problem if found and found.problem else f"no data set {data!r}")
@@ -81,13 +81,13 @@ class Sources:
 
         return is_there
 
-    def image(self, data: str, sha256: str) -> bytes:
-        """The bytes of a screenshot of a data set.
+    def image(self, asked: Asked) -> bytes:
+        """The bytes of the screenshot `sha` of the data set `data`.
 
         Raises:
           NotFoundError: there is no such data set or screenshot.
         """
-        found = self.folders.all().get(data)
+        found, sha256 = self.folders.all().get(asked.get("data", "")), asked.get("sha", "")
         if found is None or not _SHA256.fullmatch(sha256):
             raise NotFoundError("no such screenshot")
         try:
@@ -102,9 +102,9 @@ def _images(folder: Path) -> ImageStore:
     return ImageStore(folder)
 
 
-def counted(values: Iterable[str]) -> list[tuple[str, int]]:
-    """Values and their numbers, the most frequent first."""
-    return sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))
+def names(asked: Asked, name: str = "data") -> list[str]:
+    """The values of a parameter that are separated by commas, each once."""
+    return list(dict.fromkeys(filter(None, asked.get(name, "").split(","))))
 
 
 def whole(text: str | None, default: int) -> int:
