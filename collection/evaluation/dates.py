@@ -163,16 +163,21 @@ def refresh_benchmark(
                 write_record(record, found)
     if found:
         write_record(record, found)
-    tasks, notes = [], dict(benchmark.notes)
-    changed = []
-    for task in benchmark.tasks:
-        one = found.get(task.task_id)
-        if one is not None and one.prompt != task.objective:
-            changed.append(task.task_id)
-            if (note := notes.get(task.task_id)) is not None:
-                notes[task.task_id] = _follow(note, one.notes)
-            task = task.model_copy(update={"objective": one.prompt})
-        tasks.append(task)
+    changed = {name: one for name, one in found.items() if one.prompt != one.old}
+    tasks = tuple(
+        task.model_copy(update={"objective": one.prompt}) if (one := changed.get(task.task_id)) else task
+        for task in benchmark.tasks
+    )
+    notes = {
+        name: _follow(note, changed[name].notes) if name in changed else note
+        for name, note in benchmark.notes.items()
+    }
+    if kept := [name for name, one in changed.items() if texts.get(name) and not one.notes]:
+        print(
+            f"{len(kept)} rubrics keep their dates, because their overrides have no `notes`: {kept[0]}, ...",
+            file=sys.stderr,
+            flush=True,
+        )
     summary = {
         "today": today.isoformat(),
         "lead_days": LEAD_DAYS,
@@ -182,7 +187,7 @@ def refresh_benchmark(
         "refused": [one.task_id for one in found.values() if one.by == "refused"],
         "asked_of_a_model": sum(one.by in ("model", "refused") for one in found.values()),
     }
-    return dataclasses.replace(benchmark, tasks=tuple(tasks), notes=notes), summary
+    return dataclasses.replace(benchmark, tasks=tasks, notes=notes), summary
 
 
 def write_record(path: Path, found: Mapping[str, Refreshed]) -> None:
@@ -264,16 +269,11 @@ def _day(parts: Mapping[str, str | None], today: date) -> date:
     year = int(parts.get("year") or 0)
     year += 2000 if 0 < year < 100 else 0
     name = parts.get("month") or "12"
-    month = (
-        int(name)
-        if name.isdigit()
-        else next(n for n, one in enumerate(_MONTHS, 1) if one.startswith(name[:3]))
-    )
+    month = int(name) if name.isdigit() else [one[:3] for one in _MONTHS].index(name[:3]) + 1
     day = int(parts.get("day") or 0)
     if month > 12 >= day > 0:  # 24/12, as it is written in Europe.
         month, day = day, month
-    years = [year] if year else [today.year, today.year + 1, *range(today.year + 2, today.year + 9)]
-    for one in years:
+    for one in [year] if year else range(today.year, today.year + 9):
         with contextlib.suppress(ValueError):
             found = date(one, month, day or calendar.monthrange(one, month)[1])
             if year or found > today:

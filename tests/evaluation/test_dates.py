@@ -74,7 +74,7 @@ def test_an_answer_holds_if_all_days_are_ahead_and_only_days_have_changed(prompt
     assert bool(check_answer(OLD, RUBRIC, prompt, notes, TODAY)) == bool(problem)
 
 
-def test_a_model_moves_a_prompt_with_its_rubric_once_and_other_runs_take_the_record(benchmark, tmp_path):
+def test_a_model_moves_a_prompt_with_its_rubric_once_and_other_runs_take_it(benchmark, tmp_path, capsys):
     asks = DAY.model_copy(update={"ask": True})
     with ModelServer([completion(answer(NEW.replace("Oslo", "Bergen"))), completion(answer())]) as server:
         refreshed, summary = refresh_benchmark(benchmark, asks, model_at(server), tmp_path)
@@ -97,9 +97,15 @@ def test_a_model_moves_a_prompt_with_its_rubric_once_and_other_runs_take_the_rec
         "refused": [],
         "asked_of_a_model": 1,
     }
+    own = write_lines(tmp_path / "own.jsonl", [{"task_id": "webtailbench/air_1", "prompt": NEW}])
+    (tmp_path / "without").mkdir()
+    overrides = DAY.model_copy(update={"overrides": str(own)})
+    refresh_benchmark(benchmark, overrides, None, tmp_path / "without")
+    assert "1 rubrics keep their dates" in capsys.readouterr().err
     overrides = DAY.model_copy(update={"overrides": str(tmp_path / RECORD)})
     (tmp_path / "other").mkdir()
     assert refresh_benchmark(benchmark, overrides, None, tmp_path / "other")[0] == refreshed
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
