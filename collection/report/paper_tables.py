@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from collection.evaluation.judged_by import UNKNOWN, judge_line
@@ -78,37 +79,39 @@ def paper_table(
 
 def details_table(evaluations: Sequence[Evaluation]) -> Table:
     """Builds a table of all measurements of each policy: what a rate includes and what it leaves out."""
-    columns = (
-        *("Policy", "Benchmark", "Tasks × runs", "Tasks left out", "pass@1 (%)", "pass@2 (%)", "pass@3 (%)"),
-        *("Runs without a result", "Runs never done", "Steps when solved", "C_1 (US$)", "Tokens a run"),
-    )
-    rows = []
-    for one in evaluations:
-        score = one.score
-        rows.append(
-            TableRow(
-                (
-                    one.label,
-                    benchmark_title(one.benchmark),
-                    f"{score['tasks']} × {score['runs']}",
-                    NOT_REPORTED if one.left_out is None else str(one.left_out),
-                    *(percent(score.get(f"pass_at_{k}")) for k in (1, 2, 3)),
-                    missing_runs(score),
-                    str(score["never_done"]),
-                    number(score["mean_steps_solved"], 2, "none solved"),
-                    number(score["cost"]["usd"], 4, NO_PRICE),
-                    _tokens(score["cost"]),
-                )
-            )
-        )
-    return Table(
-        "Measurements",
-        "Each policy on each benchmark, with 95 % intervals.",
-        tuple(Column(title) for title in columns),
-        tuple(rows),
-        table_notes(evaluations),
-        keys=2,
-    )
+    rows = [
+        {
+            "Policy": one.label,
+            "Benchmark": benchmark_title(one.benchmark),
+            "Tasks × runs": f"{one.score['tasks']} × {one.score['runs']}",
+            "Tasks left out": NOT_REPORTED if one.left_out is None else str(one.left_out),
+            **{f"pass@{k} (%)": percent(one.score.get(f"pass_at_{k}")) for k in (1, 2, 3)},
+            "Runs without a result": missing_runs(one.score),
+            "Runs never done": str(one.score["never_done"]),
+            "Steps when solved": number(one.score["mean_steps_solved"], 2, "none solved"),
+            "C_1 (US$)": number(one.score["cost"]["usd"], 4, NO_PRICE),
+            "Tokens a run": _tokens(one.score["cost"]),
+        }
+        for one in evaluations
+    ]
+    caption = "Each policy on each benchmark, with 95 % intervals."
+    return _table("measurements", "Measurements", caption, rows, table_notes(evaluations))
+
+
+def _table(
+    label: str,
+    title: str,
+    caption: str,
+    rows: Sequence[Mapping[str, str]],
+    notes: tuple[str, ...],
+    about: Mapping[str, str] = MappingProxyType({}),
+    sections: Sequence[str] = (),
+) -> Table:
+    """Builds a table of rows by title of the column, the first two of which say what a row is."""
+    columns = tuple(Column(one, about=about.get(one, "")) for one in (rows[0] if rows else ()))
+    cells = zip(rows, sections or [""] * len(rows), strict=True)
+    lines = tuple(TableRow(tuple(row.values()), section) for row, section in cells)
+    return Table(title, caption, columns, lines, notes, label, keys=2)
 
 
 def table_notes(evaluations: Sequence[Evaluation], compared: Sequence[Difference] = ()) -> tuple[str, ...]:
@@ -150,38 +153,23 @@ def table_notes(evaluations: Sequence[Evaluation], compared: Sequence[Difference
 
 def differences_table(evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> Table:
     """Builds a table of paired differences, with the number of tasks that both policies played."""
-    columns = (
-        *(
-            "First − second",
-            "Benchmark",
-            "Shared tasks (of first, of second)",
-            "pass@1 (points)",
-            "Permutation p",
-            "Holm p",
-            "pass@3 (points)",
-        ),
-        *("Fewer steps where both solve (%)", "Solved by one alone", "McNemar p"),
-    )
-    rows = []
-    for one in compared:
-        figures = one.figures
-        rows.append(
-            TableRow(
-                (
-                    f"{one.first} − {one.second}",
-                    benchmark_title(one.benchmark),
-                    f"{figures['tasks']} ({figures['first_tasks']}, {figures['second_tasks']})"
-                    f"{'' if one.same_tasks else ', other prompts'}",
-                    points(figures["pass_at_1"]) + _mark(one),
-                    p_value(figures["permutation_p"]),
-                    p_value(one.holm_p),
-                    points(figures.get("pass_at_3")) + _mark(one),
-                    percent(figures["step_reduction"]) + _mark(one),
-                    f"{figures['only_first']} / {figures['only_second']}",
-                    p_value(figures["mcnemar_p"]),
-                )
-            )
-        )
+    rows = [
+        {
+            "First − second": f"{one.first} − {one.second}",
+            "Benchmark": benchmark_title(one.benchmark),
+            "Shared tasks (of first, of second)": f"{figures['tasks']} ({figures['first_tasks']}, "
+            f"{figures['second_tasks']}){'' if one.same_tasks else ', other prompts'}",
+            "pass@1 (points)": points(figures["pass_at_1"]) + _mark(one),
+            "Permutation p": p_value(figures["permutation_p"]),
+            "Holm p": p_value(one.holm_p),
+            "pass@3 (points)": points(figures.get("pass_at_3")) + _mark(one),
+            "Fewer steps where both solve (%)": percent(figures["step_reduction"]) + _mark(one),
+            "Solved by one alone": f"{figures['only_first']} / {figures['only_second']}",
+            "McNemar p": p_value(figures["mcnemar_p"]),
+        }
+        for one in compared
+        for figures in (one.figures,)
+    ]
     once = "of tasks solved at least once in as many runs as both have."
     about = {
         "Permutation p": "The permutation test is of the difference in pass@1.",
@@ -199,56 +187,72 @@ def differences_table(evaluations: Sequence[Evaluation], compared: Sequence[Diff
         )
     if any(sum(one.figures["missing"]) for one in compared):
         caption += " Runs count that have a result on both sides."
-    return Table(
-        "Differences on the same tasks",
-        caption,
-        tuple(Column(title, about=about.get(title, "")) for title in columns),
-        tuple(rows),
-        table_notes(evaluations, compared),
-        "differences",
-        keys=2,
-    )
+    notes = table_notes(evaluations, compared)
+    return _table("differences", "Differences on the same tasks", caption, rows, notes, about)
 
 
 def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> Table:
     """Builds a table of pass@1 and differences by site, type and level, for groups that are large enough."""
-    rows = []
-    for one in evaluations:
-        for grouping in GROUPINGS:
-            for name, rates in one.score[grouping].items():
-                if rates["tasks"] >= MIN_GROUP_TASKS:
-                    size = f"{rates['tasks']} × {one.results.runs}{_few(rates['tasks'])}, " + (
-                        f"{rates['missing']} without a result"
-                    )
-                    cells = (one.label, size, percent(rates["pass_at_1"]), "", "")
-                    rows.append(_group_row(one.benchmark, grouping, name, cells))
-    for one in compared:
-        for grouping in GROUPINGS:
-            for name, figures in one.figures[grouping].items():
-                tests = (p_value(figures["permutation_p"]), p_value(figures["holm_p"]))
-                cells = (
-                    f"{one.first} − {one.second}",
-                    f"{figures['tasks']} shared{_few(figures['tasks'])}",
-                    points(figures["pass_at_1"]) + _mark(one),
-                )
-                rows.append(_group_row(one.benchmark, grouping, name, (*cells, *tests)))
-    rows.sort(key=lambda row: (row.section, row.cells[0]))
-    caption = f"pass@1 in percent, with 95 % intervals; groups of {MIN_GROUP_TASKS} tasks or more."
-    if any("few tasks" in row.cells[2] for row in rows):
-        caption += f" Few tasks: fewer than {FEW_TASKS}, so that only large differences can be seen."
-    return Table(
-        "By site, type and level",
-        caption,
+    rates = [
         (
-            *(Column(title) for title in ("Group", "Policy or difference", "Tasks × runs", "pass@1")),
-            Column("Permutation p", about="Differences in points; the permutation test is of pass@1."),
-            Column("Holm p", about="Holm corrects it over the groups of one grouping."),
-        ),
-        tuple(rows),
-        table_notes(evaluations, compared),
-        "groups",
-        keys=2,
-    )
+            one.benchmark,
+            grouping,
+            name,
+            one.label,
+            group["tasks"],
+            percent(group["pass_at_1"]),
+            "",
+            "",
+            f" × {one.results.runs}",
+            f", {group['missing']} without a result",
+        )
+        for one in evaluations
+        for grouping in GROUPINGS
+        for name, group in one.score[grouping].items()
+        if group["tasks"] >= MIN_GROUP_TASKS
+    ]
+    differences = [
+        (
+            one.benchmark,
+            grouping,
+            name,
+            f"{one.first} − {one.second}",
+            group["tasks"],
+            points(group["pass_at_1"]) + _mark(one),
+            p_value(group["permutation_p"]),
+            p_value(group["holm_p"]),
+            " shared",
+            "",
+        )
+        for one in compared
+        for grouping in GROUPINGS
+        for name, group in one.figures[grouping].items()
+    ]
+    rows = [
+        (
+            f"{benchmark_title(benchmark)}, by {_GROUP_NAMES[grouping]}",
+            {
+                "Group": name,
+                "Policy or difference": who,
+                "Tasks × runs": f"{tasks}{runs}{', few tasks' if tasks < FEW_TASKS else ''}{missing}",
+                "pass@1": figure,
+                "Permutation p": p,
+                "Holm p": holm,
+            },
+        )
+        for benchmark, grouping, name, who, tasks, figure, p, holm, runs, missing in (*rates, *differences)
+    ]
+    rows.sort(key=lambda row: (row[0], row[1]["Group"]))
+    caption = f"pass@1 in percent, with 95 % intervals; groups of {MIN_GROUP_TASKS} tasks or more."
+    if any("few tasks" in row["Tasks × runs"] for _, row in rows):
+        caption += f" Few tasks: fewer than {FEW_TASKS}, so that only large differences can be seen."
+    about = {
+        "Permutation p": "Differences in points; the permutation test is of pass@1.",
+        "Holm p": "Holm corrects it over the groups of one grouping.",
+    }
+    sections, lines = zip(*rows, strict=True) if rows else ((), ())
+    notes = table_notes(evaluations, compared)
+    return _table("groups", "By site, type and level", caption, lines, notes, about, sections)
 
 
 def percent(interval: Mapping[str, Any] | None) -> str:
@@ -342,17 +346,9 @@ def _saved_row(benchmarks: Sequence[str], compared: Sequence[Difference]) -> Tab
     return TableRow(tuple(cells))
 
 
-def _group_row(benchmark: str, grouping: str, name: str, cells: Sequence[str]) -> TableRow:
-    return TableRow((name, *cells), f"{benchmark_title(benchmark)}, by {_GROUP_NAMES[grouping]}")
-
-
 def _mark(one: Difference) -> str:
     uneven = UNEVEN if one.figures["uneven"] else ""
     return uneven + (ACROSS_JUDGES if one.figures["across_judges"] else "")
-
-
-def _few(tasks: int) -> str:
-    return ", few tasks" if tasks < FEW_TASKS else ""
 
 
 def _tokens(cost: Mapping[str, Any]) -> str:
