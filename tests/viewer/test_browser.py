@@ -147,6 +147,10 @@ def test_a_page_follows_a_run_that_goes_on(driver, address, work):
     driver.find_element(By.LINK_TEXT, "runs/going").click()
     until(driver, lambda: "step 3" in text() and "waits for model (m)" in text())
     assert "login-user 2 solved 2" in text().replace("\n", " ")
+    # The first metrics come while the page is open.
+    assert not driver.find_elements(By.CSS_SELECTOR, ".plot")
+    (folder / "metrics.jsonl").write_text('{"step": 1, "loss/train": 0.5}\n')
+    until(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".plot canvas"))
     (folder / "report.json").write_text('{"stage": "collect", "seconds": 1}')
     until(driver, lambda: not driver.find_elements(By.CSS_SELECTOR, "body[data-live]"))
 
