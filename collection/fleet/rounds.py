@@ -11,7 +11,7 @@ from typing import Any
 from collection.fleet.scheduler import REFUSED
 from collection.judges.base import Fate, awaits_verdict, fate
 from collection.llm.actor import ActorModel, ReflectionRequest
-from collection.llm.scripted.guidance import warnings_in
+from collection.teacher.mistakes import warnings_in
 from rmsweb_jax.actions import ReplyError, repair_reply
 from rmsweb_jax.records.schema import CallUsage, Outcome, Record, Reflection, Step, Task, Trajectory
 

@@ -8,8 +8,8 @@ from collection.llm.actor import ActorModel, LLMActor
 from collection.llm.calls import Calls
 from collection.llm.config import ActorConfig, ModelConfig
 from collection.llm.model import Model, ModelRequest
-from collection.llm.scripted.mistakes import WEIGHTS, MistakeConfig
-from collection.llm.scripted.teacher import ScriptedTeacher
+from collection.teacher.mistakes import WEIGHTS, MistakeConfig
+from collection.teacher.teacher import ScriptedTeacher
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Message, TextPart

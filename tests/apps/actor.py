@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from collection.llm.actor import DONE_ONLY, StepRequest
-from collection.llm.scripted.state import ParsedState, StateElement, parse_state
+from collection.teacher.state import ParsedState, StateElement, parse_state
 
 _TAB = re.compile(r"^Current tab: (\w+)$", re.MULTILINE)
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from collection.llm.actor import DONE_ONLY
-from collection.llm.scripted.state import ParsedState, StateElement, parse_state
+from collection.teacher.state import ParsedState, StateElement, parse_state
 
 CODE = re.compile(r"Confirmation code: ([A-Z]{3}-\d+-\d+)")
 _REFUSED = re.compile(r"Access denied|verify you are human|cannot be reached|status 50\d", re.IGNORECASE)

@@ -11,7 +11,7 @@ from collection.llm.actor import FENCE, ExtractionRequest, LLMActor, StepRequest
 from collection.llm.build import make_actor, make_model
 from collection.llm.config import ActorConfig
 from collection.llm.model import ModelReply
-from collection.llm.scripted.teacher import NOT_FOUND, search_lines
+from collection.teacher.teacher import NOT_FOUND, search_lines
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.actions.parse import parse_reply
 from rmsweb_jax.actions.schema import ACTIONS, EXTRA_ACTIONS

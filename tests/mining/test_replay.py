@@ -10,11 +10,11 @@ import pytest
 from collection.agent.config import EpisodeLimits, PromptConfig
 from collection.browser.config import BrowserConfig
 from collection.environments.miniwob import make_task
-from collection.llm.scripted.mistakes import MistakeConfig
-from collection.llm.scripted.teacher import ScriptedTeacher
 from collection.mining.config import VerifySettings
 from collection.mining.mine import explain_task, mine, read_verdicts, verdict_on
 from collection.mining.replay import Player, Trial, decide, move_reply, read_decisions, verify_mined
+from collection.teacher.mistakes import MistakeConfig
+from collection.teacher.teacher import ScriptedTeacher
 from configs import mine as mine_config
 from configs import verify_mined as verify_config
 from configs.collect import DEMO_EPISODES

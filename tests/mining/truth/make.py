@@ -28,10 +28,10 @@ from pathlib import Path
 from collection.agent.config import EpisodeLimits, PromptConfig
 from collection.browser.config import BrowserConfig
 from collection.environments.miniwob import make_task
-from collection.llm.scripted.mistakes import WEIGHTS, MistakeConfig
-from collection.llm.scripted.teacher import ScriptedTeacher
 from collection.mining.replay import Player, Trial, move_reply
 from collection.mining.runs import parse_run
+from collection.teacher.mistakes import WEIGHTS, MistakeConfig
+from collection.teacher.teacher import ScriptedTeacher
 from configs.collect import DEMO_EPISODES
 from rmsweb_jax.actions import render_reply, repair_reply
 from rmsweb_jax.processes import exit_with_parent

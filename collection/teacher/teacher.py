@@ -13,11 +13,15 @@ from collection.llm.actor import (
     StepRequest,
     extraction_messages,
 )
-from collection.llm.scripted import guidance
-from collection.llm.scripted.mistakes import MistakeConfig, apply_mistake, draw_mistake
-from collection.llm.scripted.plan import make_plan
-from collection.llm.scripted.solve import Move, next_move
-from collection.llm.scripted.state import ParsedState, parse_state
+from collection.teacher.mistakes import (
+    MistakeConfig,
+    apply_mistake,
+    draw_mistake,
+    warnings_in,
+    write_guidance,
+)
+from collection.teacher.parts import make_plan, next_move
+from collection.teacher.state import parse_state
 from rmsweb_jax.actions.parse import normalize_action, render_reply
 from rmsweb_jax.actions.schema import Reply
 
@@ -48,33 +52,28 @@ class ScriptedTeacher:
         plan = make_plan(state.request)
         mistake = None
         if plan:
-            warned = guidance.warnings_in(state.guidance)
+            warned = warnings_in(state.guidance)
             mistake = draw_mistake(self._mistakes, plan, request.task_id, request.attempt, warned)
         move = next_move(state, plan, mistake.part if mistake else None)
         if mistake:
             move = apply_mistake(mistake, state, move, (request.task_id, request.attempt))
-        return ActorReply(render_reply(_reply(state, move)))
+        last = state.history[-1] if state.history else None
+        reply = Reply(
+            thinking=None,
+            evaluation_previous_goal="Start" if last is None else "Failed" if last.failed else "Success",
+            memory=_memory(last.goal if last else ""),
+            next_goal=move.goal,
+            actions=(normalize_action(move.action),),
+        )
+        return ActorReply(render_reply(reply))
 
     def reflect(self, request: ReflectionRequest) -> ActorReply:
         success = request.outcome.startswith(SUCCESS)
-        return ActorReply(
-            guidance.write_guidance(request.objective, request.summary, success, request.guidance)
-        )
+        return ActorReply(write_guidance(request.objective, request.summary, success, request.guidance))
 
     def extract(self, request: ExtractionRequest) -> ActorReply:
         text = search_lines(request.text, request.query)
         return ActorReply(text, messages=extraction_messages(request))
-
-
-def _reply(state: ParsedState, move: Move) -> Reply:
-    last = state.history[-1] if state.history else None
-    return Reply(
-        thinking=None,
-        evaluation_previous_goal="Start" if last is None else "Failed" if last.failed else "Success",
-        memory=_memory(last.goal if last else ""),
-        next_goal=move.goal,
-        actions=(normalize_action(move.action),),
-    )
 
 
 def _memory(goal: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from collection.agent.prompt import PastStep
 from collection.llm.actor import DONE_ONLY
-from collection.llm.scripted.state import parse_state
+from collection.teacher.state import parse_state
 from rmsweb_jax.errors import UserError
 from tests.agent.state_messages import state_text
 

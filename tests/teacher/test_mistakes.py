@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.llm.actor import DONE_ONLY, ReflectionRequest
-from collection.llm.scripted import guidance
-from collection.llm.scripted.mistakes import KINDS, MistakeConfig, apply_mistake, draw_mistake
-from collection.llm.scripted.plan import Press, Tick, Type, make_plan
-from collection.llm.scripted.solve import next_move
-from collection.llm.scripted.state import parse_state
-from collection.llm.scripted.teacher import ScriptedTeacher
+from collection.teacher import mistakes
+from collection.teacher.mistakes import KINDS, MistakeConfig, apply_mistake, draw_mistake
+from collection.teacher.parts import Press, Tick, Type, make_plan, next_move
+from collection.teacher.state import parse_state
+from collection.teacher.teacher import ScriptedTeacher
 from tests.agent.state_messages import state_text
 
 LOGIN = 'Enter the username "keli" and the password "3hI" into the text fields and press login.'
@@ -47,7 +46,7 @@ def test_single_step_requests_have_nothing_to_skip():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_guidance_is_recognised(kind):
-    assert guidance.warnings_in(guidance._ADVICE[kind]) == {kind}
+    assert mistakes.warnings_in(mistakes._ADVICE[kind][0]) == {kind}
 
 
 def test_plans():
@@ -82,13 +81,13 @@ def test_diagnosis_from_the_summary_alone(goals, success, found):
     outcome = "reached the goal" if success else "did not reach the goal: it declared completion"
     request = ReflectionRequest("t", 1, LOGIN, summary, outcome, "")
     text = ScriptedTeacher(MistakeConfig()).reflect(request).text
-    assert guidance.warnings_in(text) == set(found)
+    assert mistakes.warnings_in(text) == set(found)
 
 
 def test_earlier_guidance_is_kept():
     summary = "1. http://a.test/ | | goal: Finish | 1 actions"
-    text = guidance.write_guidance(LOGIN, summary, False, guidance._ADVICE["skipped_field"])
-    assert guidance.warnings_in(text) == {"skipped_field", "premature_done"}
+    text = mistakes.write_guidance(LOGIN, summary, False, mistakes._ADVICE["skipped_field"][0])
+    assert mistakes.warnings_in(text) == {"skipped_field", "premature_done"}
 
 
 @given(st.integers(0, 10_000), st.sampled_from(KINDS))

@@ -6,8 +6,8 @@ from collection.agent.config import EpisodeLimits, PromptConfig
 from collection.agent.loop import EpisodeRunner
 from collection.environments.miniwob import MiniWobEnvironment, make_task
 from collection.fleet.rounds import reflect
-from collection.llm.scripted.mistakes import MistakeConfig
-from collection.llm.scripted.teacher import ScriptedTeacher
+from collection.teacher.mistakes import MistakeConfig
+from collection.teacher.teacher import ScriptedTeacher
 from configs.collect import get_config
 from rmsweb_jax.records.images import ImageStore
 
