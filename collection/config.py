@@ -74,9 +74,9 @@ class ReportSettings(Settings):
 
     Attributes:
       run: run folder with the stages to report; unfinished stages are shown as not run.
-      pages: most episodes, chains of attempts, mined pairs and comparisons, each, that are exported next to
-        the page of a run; 0 exports none.
-      table: one of the paper's tables instead of the page: "main", "ablation" or "reflection" (also
+      pages: most episodes, chains of attempts, mined pairs and comparisons, each, with an exported page; 0
+        exports none.
+      table: one of the paper's tables in place of a report: "main", "ablation" or "reflection" (also
         `--table=NAME`).
       results: evaluations in the table: LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate, one
         per label and benchmark.

@@ -1,4 +1,4 @@
-"""One page and one JSON file about a run, or one of the paper's tables from evaluations.
+"""The figures, tables, plots and pages of a run, or one of the paper's tables from evaluations.
 
     python -m experiments.report --config=configs/report.py:demo --config.run=runs/demo \
         --workdir=runs/demo/report
@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from collection.config import ReportSettings
 from rmsweb_jax.settings import variant_config
 
-VARIANTS = {"demo": ("the page of a run",), "smoke": ("the same",)}
+VARIANTS = {"demo": ("the report of a run",), "smoke": ("the same",)}
 
 
 def get_config(variant: str = "demo") -> ConfigDict:

@@ -107,7 +107,9 @@ def run_demo(variant: str, root: Path) -> None:
                 took = "done before" if end.seconds is None else f"done in {end.seconds:.0f} s"
                 console.print(f"[{plan.index(end.stage) + 1}/{len(plan)}] {end.stage.name}: {took}")
                 printed = time.monotonic()
-    console.print(f"finished in {(time.monotonic() - begin) / 60:.1f} min: open {root / 'report/index.html'}")
+    console.print(
+        f"finished in {(time.monotonic() - begin) / 60:.1f} min: open {root / 'report/pages/index.html'}"
+    )
 
 
 def main(argv: list[str]) -> None:

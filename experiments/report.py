@@ -1,7 +1,7 @@
-r"""Draws the report of a run: `index.html`, which opens from disk, and `summary.json`.
+r"""Draws the report of a run: its figures, tables and plots, and the viewer's pages, which open from disk.
 
-`pages/` has the viewer's pages of its episodes, pairs, groups and tasks. The folder of one stage gets these
-pages alone.
+`summary.json` has all figures; the tables and plots are of its evaluations and trainings; `pages/index.html`
+is the place to look. The folder of one stage gets these pages alone.
 
     python -m experiments.report --config=configs/report.py:demo --config.run=runs/demo \
         --workdir=runs/demo/report
@@ -18,15 +18,17 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
 from collection.config import ReportSettings
 from collection.evaluation.results import to_json
-from collection.report.evaluations import read_evaluations
+from collection.report.evaluations import Evaluation, read_evaluations
 from collection.report.published import TABLES
-from collection.report.sources import STAGES, RunFolder
+from collection.report.sources import LABELS, STAGES, RunFolder
 from experiments import cli
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import write_atomic
@@ -36,7 +38,7 @@ _TABLE = flags.DEFINE_string("table", "", f"One of the paper's tables: {', '.joi
 
 
 def main(settings: ReportSettings, workdir: Path) -> None:
-    """Reads what is there and writes the page, or the table.
+    """Reads what is there and writes the report of the run, or the table.
 
     Raises:
       UserError: there is no such run or table, no stage has finished, or a file is damaged; for a table also
@@ -44,14 +46,19 @@ def main(settings: ReportSettings, workdir: Path) -> None:
         to compare have different judges, and `config.across_judges` is not set.
     """
     if settings.table:
-        write_table(settings, workdir)
+        if settings.table not in TABLES:
+            raise UserError(f"config.table is {settings.table!r}: use one of {', '.join(TABLES)}")
+        evaluations = read_evaluations(settings.results, settings.prices)
+        figures = write_tables(settings.table, evaluations, settings, workdir)
+        write_atomic(workdir / "table.json", to_json(figures))
+        print(f"{workdir / 'table.md'}: {len(evaluations)} evaluations; also as LaTeX and JSON, and plots")
     else:
-        write_page(settings, workdir)
+        write_report(settings, workdir)
 
 
-def write_page(settings: ReportSettings, workdir: Path) -> None:
+def write_report(settings: ReportSettings, workdir: Path) -> None:
     # They draw figures, whose package takes a second to import; so does the viewer.
-    from collection.report.page import render_page
+    from collection.report.plots import curve_plots, dynamics_plot
     from collection.report.summary import build_summary
 
     root = parse_path(settings.run, "config.run")
@@ -66,16 +73,35 @@ def write_page(settings: ReportSettings, workdir: Path) -> None:
         )
     # What is in a bucket has no pages.
     pages = export_pages(root, workdir / "pages", settings.pages) if isinstance(root, Path) else None
-    if not is_recipe:
-        if pages is None:
-            raise UserError(f"{root}: pages are made of a folder on disk, and of at least one episode")
+    if is_recipe:
+        summary = build_summary(run, across_judges=settings.across_judges)
+        write_atomic(workdir / "summary.json", to_json(summary))
+        named = [f"{label}={root / f'evaluate/{label}'}" for label in LABELS if summary["models"][label]]
+        if named:
+            write_tables("main", read_evaluations(",".join(named)), settings, workdir)
+        for stage in ("sft", "rl"):
+            rows = run.curves(stage)
+            for plot in (*curve_plots(rows, stage), *(dynamics_plot([rows]) if stage == "rl" else ())):
+                plot.write(workdir / "curves")
+    elif pages is None:
+        raise UserError(f"{root}: pages are made of a folder on disk, and of at least one episode")
+    if pages is not None:
         print(f"{pages}: open it in a browser")
-        return
-    summary = build_summary(run, across_judges=settings.across_judges)
-    write_atomic(workdir / "summary.json", to_json(summary))
-    address = str(pages.relative_to(workdir)) if pages else ""
-    title = root.resolve().name if isinstance(root, Path) else root.name
-    write_atomic(workdir / "index.html", render_page(run, summary, title, address).encode())
+
+
+def write_tables(
+    name: str, evaluations: Sequence[Evaluation], settings: ReportSettings, workdir: Path
+) -> dict[str, Any]:
+    """Writes the tables around one of the paper's, and their plots; returns their figures."""
+    from collection.report.document import build_document, write_document
+
+    command = shlex.join(["python", "-m", "experiments.report", *sys.argv[1:]])
+    columns = [one.strip() for one in settings.columns.split(",") if one.strip()]
+    document, figures, plots = build_document(
+        name, evaluations, command, settings.across_judges, settings.published, columns
+    )
+    write_document(document, plots, workdir)
+    return figures
 
 
 def export_pages(root: Path, folder: Path, most: int) -> Path | None:
@@ -98,23 +124,6 @@ def export_pages(root: Path, folder: Path, most: int) -> Path | None:
         start = export(Pages(folders, index, Labels(root / LABELS_FOLDER)), index, made, most)
     made.rename(folder)
     return folder / start.name
-
-
-def write_table(settings: ReportSettings, workdir: Path) -> None:
-    from collection.report.document import build_document, write_document
-
-    name = settings.table
-    if name not in TABLES:
-        raise UserError(f"config.table is {name!r}: use one of {', '.join(TABLES)}")
-    evaluations = read_evaluations(settings.results, settings.prices)
-    command = shlex.join(["python", "-m", "experiments.report", *sys.argv[1:]])
-    columns = [one.strip() for one in settings.columns.split(",") if one.strip()]
-    document, figures, plots = build_document(
-        name, evaluations, command, settings.across_judges, settings.published, columns
-    )
-    write_document(document, plots, workdir)
-    write_atomic(workdir / "table.json", to_json(figures))
-    print(f"{workdir / 'table.md'}: {len(evaluations)} evaluations; also as LaTeX and JSON, and plots")
 
 
 def _entry(settings: ReportSettings, workdir: Path) -> None:

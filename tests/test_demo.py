@@ -206,7 +206,8 @@ def test_summary_holds_every_model_and_stage(run):
     for stage in stages(VARIANT, run):
         if stage.name != "report":
             assert summary["stages"][stage.name]["seconds"] > 0
-    page = (run / "report/index.html").read_text()
+    assert "rl − sft" in (run / "report/table.md").read_text()
+    page = (run / "report/pages/index.html").read_text()
     assert not Counter(re.findall(r'(?:src|href)="(https?:[^"]*)"', page))
 
 

@@ -9,9 +9,6 @@ from typing import Any
 
 from collection.evaluation.results import Results, load_results
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.dataset import read_dataset
-from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import AuditPair, Trajectory
 from rmsweb_jax.storage import AnyPath
 
 LABELS = {"base": "Base", "sft": "SFT", "rl": "SFT + RL"}
@@ -51,20 +48,22 @@ class RunFolder:
         """Reads the rows of `metrics.jsonl`; a last line truncated by a crash is left out."""
         return list(self._lines(self.root / stage / "metrics.jsonl"))
 
+    def curves(self, stage: str) -> list[dict[str, Any]]:
+        """Returns the metrics of a finished training, of RL with the evaluation after its last update.
+
+        Each row describes the policy that sampled in that step, so the trained policy gets the next step.
+        """
+        report = self.report(stage)
+        if report is None:
+            return []
+        final = report.get("final", {})
+        evaluation = {key: value for key, value in final.items() if key.startswith("eval/")}
+        return [*self.metrics(stage), *([{"step": final["step"] + 1, **evaluation}] if evaluation else [])]
+
     def results(self, label: str) -> Results | None:
         """Reads the outcomes of an evaluation; None if it has not finished."""
         stage = f"evaluate/{label}"
         return load_results(self.root / stage) if self.report(stage) else None
-
-    def trajectories(self, stage: str) -> Iterator[Trajectory]:
-        """Yields the trajectories of a stage; nothing if it has not finished."""
-        if self.report(stage) is None:
-            return iter(())
-        return read_dataset(self.root / stage, Trajectory)
-
-    def audits(self) -> Iterator[AuditPair]:
-        """Yields mining's audit records; nothing if it has not finished."""
-        return read_dataset(self.root / "mine/audit", AuditPair) if self.report("mine") else iter(())
 
     def _lines(self, path: AnyPath) -> Iterator[dict[str, Any]]:
         if not path.exists():
@@ -76,6 +75,3 @@ class RunFolder:
                 yield json.loads(line)
             except json.JSONDecodeError as error:
                 raise UserError(f"{path}: line {number} is not JSON ({error}); delete that line") from error
-
-    def images(self, folder: str) -> ImageStore:
-        return ImageStore(self.root / folder)

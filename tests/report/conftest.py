@@ -181,33 +181,10 @@ def write_training(root: Path) -> None:
         "eval/reward": 0.65,
         **{f"eval/reward/{name}": value for name, value in parts.items()},
     }
-    write_groups(root / "rl")
     for stage, report, metrics in (("sft", sft, rows), ("rl", rl, rounds)):
         write_report(root / stage, {"stage": stage, "seconds": 200.0, **report})
         lines = [json.dumps(row) + "\n" for row in metrics]
         (root / stage / "metrics.jsonl").write_text("".join(lines) + '{"step": 9')
-
-
-def write_groups(folder: Path) -> None:
-    """Twelve groups of each of three fates, then a line that a crash tore off."""
-    folder.mkdir(parents=True)
-    with open(folder / "groups.jsonl", "w") as file:
-        for number in range(36):
-            fate = ("accepted", "solved", "incompetent")[number % 3]
-            rewards = {"accepted": (0.3, 1.0), "solved": (1.0, 1.0), "incompetent": (0.0, 0.3)}[fate]
-            responses = [
-                {
-                    "text": f"{HOSTILE} {number}",
-                    "reward": reward,
-                    "field": "" if reward == 1 else "index",
-                    "truncated": False,
-                    "log_prob": -0.25,
-                }
-                for reward in rewards
-            ]
-            group = {"step": number // 3 + 1, "prompt_id": f"prompt-{number}", "category": "ui_navigation"}
-            file.write(json.dumps({**group, "fate": fate, "target": "{}", "responses": responses}) + "\n")
-        file.write('{"step": 13, "fate": "acc')
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from collection.report.dynamics import METRICS
+from collection.report.plots import METRICS
 from collection.report.sources import RunFolder
 from rmsweb_jax.actions.reward import EXACT
 from rmsweb_jax.errors import UserError
