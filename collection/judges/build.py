@@ -12,7 +12,6 @@ from collection.judges.cross_check import CrossCheck
 from collection.judges.model_judge import OwnJudge
 from collection.judges.notes import TaskNotes
 from collection.judges.official.checkouts import OFFICIAL, check_checkout
-from collection.judges.official.judge import OfficialJudge, check_code
 from collection.llm.build import make_model
 from collection.llm.calls import Calls
 from collection.llm.config import ModelConfig, ModelEndpoint
@@ -90,6 +89,9 @@ def make_judge(config: JudgeConfig, calls: Calls, keep_rejected: bool = True) ->
     """
     model, temperature = make_model(config.model, calls), config.model.temperature
     if config.method in OFFICIAL:
+        # Here and below: a web server's packages take half a second to load.
+        from collection.judges.official.judge import OfficialJudge
+
         return OfficialJudge(config.method, config.checkout, model, config.notes, temperature, config.python)
     return OwnJudge(config.method, model, config.notes, temperature, keep_rejected)
 
@@ -156,6 +158,8 @@ def _checkout(settings: JudgeSettings, model: ModelConfig, name: str, key: str) 
         )
     folder = local_path(settings.official, f"config.{key}")
     check_checkout(folder, official.repository, f"config.{key}")
+    from collection.judges.official.judge import check_code
+
     check_code(settings.method, folder, settings.official_python)
     return folder
 
