@@ -207,14 +207,15 @@ def test_a_checkout_of_another_state_is_refused(checkout, tmp_path):
     )
 
 
-@pytest.mark.parametrize("change", ["edit", "remove", "add", "hidden"])
+@pytest.mark.parametrize("change", ["edit", "remove", "add", "ignored", "hidden"])
 def test_changed_files_are_refused(checkout, tmp_path, change):
     path = checkout / "evaluation/auto_eval.py"
     if change == "edit":
         path.write_text(f"{CODE}\n# changed\n")
     elif change == "remove":
         path.unlink()
-    elif change == "add":
+    elif change in ("add", "ignored"):
+        (checkout / ".git/info/exclude").write_text("openai.py\n" * (change == "ignored"))
         (checkout / "evaluation/openai.py").write_text("")
     else:
         git(checkout, "update-index", "--assume-unchanged", "evaluation/auto_eval.py")
@@ -368,26 +369,25 @@ def test_a_refusal_has_its_reason(endpoint):
 
 
 def test_a_judge_may_ask_about_a_hundred_screenshots_at_once(endpoint):
-    running, most, lock = [0], [0], threading.Lock()
-    eight = threading.Barrier(8)
+    begun, done = threading.Semaphore(0), threading.Event()
+    started = []
 
     def answer(body):
-        with lock:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-        eight.wait(120)  # As many are answered at a time.
-        with lock:
-            running[0] -= 1
+        started.append(body["messages"])
+        begun.release()
+        assert done.wait(120)
         return f"reply to {body['messages']}"
 
     key, quick = endpoint.add(answer), endpoint.add(lambda body: "quick")
-    with ThreadPoolExecutor(104) as pool:
-        contents = [json.dumps({"model": "m", "messages": number}).encode() for number in range(104)]
+    with ThreadPoolExecutor(100) as pool:
+        contents = [json.dumps({"model": "m", "messages": number}).encode() for number in range(100)]
         replies = [pool.submit(post, endpoint, key, content=content) for content in contents]
-        # Another judgement does not wait for these.
-        assert post(endpoint, quick) == "quick"
-        assert [one.result() for one in replies] == [f"reply to {number}" for number in range(104)]
-    assert most[0] == 8
+        assert all(begun.acquire(timeout=120) for _ in range(8))
+        # Another judgement does not wait for these, of which so many are answered at a time.
+        quickly, at_once = [post(endpoint, quick) for _ in range(50)], len(started)
+        done.set()
+        assert (quickly, at_once) == (["quick"] * 50, 8)
+        assert [one.result() for one in replies] == [f"reply to {number}" for number in range(100)]
 
 
 def test_a_request_of_another_program_has_its_own_key_and_size():
