@@ -1,15 +1,14 @@
 """Turns trajectories into supervised samples: quality filter and flattening (RMSWeb, section 3.2).
 
-Each step is a generator that passes on what it keeps and reports the rest to `FilterCounts`, with a reason.
-One trajectory is in memory at a time; only digests and names of kept ones stay, to find duplicates.
-
-    successful -> complete -> unstalled -> of_length -> unique      trajectories  (`quality_filter`)
-    flatten, unquoted -> unguided -> scorable -> with_images        samples       (`make_samples`)
+`quality_filter` keeps trajectories, `make_samples` the samples of these. The rest is reported to
+`FilterCounts`, each with its first reason. One trajectory is in memory at a time; only digests and names of
+kept ones stay, to find duplicates.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import io
 from collections import Counter, defaultdict
@@ -130,7 +129,7 @@ class ParsedTrajectory:
     trajectory: Trajectory
     steps: tuple[StepView[Step], ...]
 
-    @property
+    @functools.cached_property
     def effective(self) -> int:
         """Number of steps that changed something or produced output."""
         return sum(step.effective for step in self.steps)
@@ -140,71 +139,44 @@ def quality_filter(
     trajectories: Iterable[Trajectory], config: QualityConfig, counts: FilterCounts
 ) -> Iterator[ParsedTrajectory]:
     """Keeps complete successes without stalls, within the length bounds, each only once."""
-    runs = successful(_parsed(trajectories, counts), counts)
-    runs = complete(runs, counts)
-    runs = unstalled(runs, counts)
-    runs = of_length(runs, config, counts)
-    for run in unique(runs, counts) if config.drop_duplicates else runs:
-        counts.keep(run.trajectory)
-        yield run
-
-
-def successful(runs: Iterable[ParsedTrajectory], counts: FilterCounts) -> Iterator[ParsedTrajectory]:
-    """Drops (`not_successful`) trajectories that no judge or reward passed, and right answers that say no."""
-    for run in runs:
-        if full_success(run.trajectory):
-            yield run
-        else:
-            counts.drop(run.trajectory, "not_successful", run.trajectory.outcome)
-
-
-def complete(runs: Iterable[ParsedTrajectory], counts: FilterCounts) -> Iterator[ParsedTrajectory]:
-    """Drops (`invalid_step`) a trajectory with a step that is incomplete or was guided."""
-    for run in runs:
-        faults = list(_faults(run))
-        if faults:
-            counts.faults.update({fault for _, fault in faults})
-            where, fault = faults[0]
-            counts.drop(run.trajectory, "invalid_step", f"{where}: {fault}" if where else fault)
-        else:
-            yield run
-
-
-def unstalled(runs: Iterable[ParsedTrajectory], counts: FilterCounts) -> Iterator[ParsedTrajectory]:
-    """Drops (`stalled`) a trajectory that repeats the same actions on the same page."""
-    for run in runs:
-        at = stalled(run.steps, STALL_REPEATS)
-        if at is None:
-            yield run
-        else:
-            counts.drop(run.trajectory, "stalled", f"step {at}")
-
-
-def of_length(
-    runs: Iterable[ParsedTrajectory], config: QualityConfig, counts: FilterCounts
-) -> Iterator[ParsedTrajectory]:
-    """Drops (`too_short`, `too_long`) by the number of effective steps, whose distribution it counts."""
-    for run in runs:
-        effective = run.effective
-        counts.effective_steps[effective] += 1
-        if effective < config.min_effective_steps:
-            counts.drop(run.trajectory, "too_short", f"{effective} effective steps")
-        elif effective > config.max_effective_steps:
-            counts.drop(run.trajectory, "too_long", f"{effective} effective steps")
-        else:
-            yield run
-
-
-def unique(runs: Iterable[ParsedTrajectory], counts: FilterCounts) -> Iterator[ParsedTrajectory]:
-    """Drops (`duplicate`) a trajectory with the same task, pages and actions as an earlier one."""
     seen: dict[bytes, str] = {}
-    for run in runs:
-        key, name = _fingerprint(run), run.trajectory.trajectory_id
-        if key in seen:
-            counts.drop(run.trajectory, "duplicate", f"of {seen[key]}")
+    for trajectory in trajectories:
+        counts.add(trajectory)
+        run = ParsedTrajectory(trajectory, tuple(view(step) for step in trajectory.steps))
+        if fault := _fault(run, config, counts, seen):
+            counts.drop(trajectory, *fault)
         else:
-            seen[key] = name
+            counts.keep(trajectory)
             yield run
+
+
+def _fault(
+    run: ParsedTrajectory, config: QualityConfig, counts: FilterCounts, seen: dict[bytes, str]
+) -> tuple[str, str] | None:
+    """Returns why a trajectory is dropped, and the detail; None if it is kept.
+
+    Args:
+      seen: names of the kept trajectories, by task, pages and actions; this one is added.
+    """
+    # No judge or reward passed it, or it is a right answer that says no.
+    if not full_success(run.trajectory):
+        return "not_successful", run.trajectory.outcome
+    if faults := list(_step_faults(run)):
+        counts.faults.update({fault for _, fault in faults})
+        where, fault = faults[0]
+        return "invalid_step", f"{where}: {fault}" if where else fault
+    if (at := stalled(run.steps, STALL_REPEATS)) is not None:
+        return "stalled", f"step {at}"
+    counts.effective_steps[run.effective] += 1
+    if run.effective < config.min_effective_steps:
+        return "too_short", f"{run.effective} effective steps"
+    if run.effective > config.max_effective_steps:
+        return "too_long", f"{run.effective} effective steps"
+    if config.drop_duplicates:
+        if (key := _fingerprint(run)) in seen:
+            return "duplicate", f"of {seen[key]}"
+        seen[key] = run.trajectory.trajectory_id
+    return None
 
 
 def stalled(steps: Sequence[StepView[Step]], repeats: int) -> int | None:
@@ -228,34 +200,32 @@ def make_samples(
     """Makes the samples of kept trajectories.
 
     Args:
-      sources: of the screenshots.
+      sources: of the screenshots; searched in this order.
       guidance: what the attempts were given; no sample may quote it.
     """
-    samples = (
-        sample for run in runs for sample in unquoted(flatten(run, counts), run.trajectory, guidance, counts)
-    )
-    samples = scorable(unguided(samples, counts), counts)
-    for sample in with_images(samples, sources, counts):
-        counts.keep_sample(sample)
-        yield sample
+    for run in runs:
+        task = run.trajectory.task
+        quotes = QuoteFinder(guidance_for(guidance.get(task.task_id, ()), run.trajectory.attempt), task)
+        for sample, step in flatten(run):
+            quotes.show_page(step.observation)
+            if fault := _sample_fault(sample, quotes, sources):
+                counts.drop_sample(sample, *fault)
+            else:
+                counts.keep_sample(sample)
+                yield sample
 
 
-def flatten(run: ParsedTrajectory, counts: FilterCounts) -> Iterator[tuple[SftSample, Step]]:
-    """One `action` sample for each step, and one `extraction` sample for each page-reading call.
-
-    Drops a call without a prompt (`no_messages`) or with an empty reply (`empty_reply`).
-    """
+def flatten(run: ParsedTrajectory) -> Iterator[tuple[SftSample, Step]]:
+    """One `action` sample for each step, and one `extraction` sample for each page-reading call."""
     task = run.trajectory.task
     common = {"task_id": task.task_id, "site": task.site}
-    for step in run.steps:
-        name = f"{run.trajectory.trajectory_id}/{step.step.number}"
+    for one in run.steps:
+        step, name = one.step, f"{run.trajectory.trajectory_id}/{one.step.number}"
         yield (
-            SftSample(
-                sample_id=name, kind="action", messages=step.step.messages, response=step.target, **common
-            ),
-            step.step,
+            SftSample(sample_id=name, kind="action", messages=step.messages, response=one.target, **common),
+            step,
         )
-        for number, call in enumerate(step.step.extractions):
+        for number, call in enumerate(step.extractions):
             sample = SftSample(
                 sample_id=f"{name}/extraction-{number}",
                 kind="extraction",
@@ -263,72 +233,36 @@ def flatten(run: ParsedTrajectory, counts: FilterCounts) -> Iterator[tuple[SftSa
                 response=call.response,
                 **common,
             )
-            if not call.messages:
-                counts.drop_sample(sample, "no_messages")
-            elif not call.response.strip():
-                counts.drop_sample(sample, "empty_reply")
-            else:
-                yield sample, step.step
+            yield sample, step
 
 
-def unquoted(
-    samples: Iterable[tuple[SftSample, Step]],
-    trajectory: Trajectory,
-    guidance: Guidance,
-    counts: FilterCounts,
-) -> Iterator[SftSample]:
-    """Drops (`quoted_guidance`) a sample of `trajectory` that quotes the guidance of its attempt."""
-    given = guidance_for(guidance.get(trajectory.task.task_id, ()), trajectory.attempt)
-    quotes = QuoteFinder(given, trajectory.task)
-    for sample, step in samples:
-        quotes.show_page(step.observation)
-        if found := quotes.find(sample):
-            counts.drop_sample(sample, "quoted_guidance", found)
-        else:
-            yield sample
+def _sample_fault(
+    sample: SftSample, quotes: QuoteFinder, sources: Sequence[ImageStore]
+) -> tuple[str, str] | None:
+    """Returns why a sample is dropped, and the detail; None if it is kept."""
+    if sample.kind == "extraction" and not sample.messages:
+        return "no_messages", ""
+    if sample.kind == "extraction" and not sample.response.strip():
+        return "empty_reply", ""
+    if found := quotes.find(sample):
+        return "quoted_guidance", found
+    # The policy acts without guidance, and would learn to rely on text that it never gets.
+    if guided(sample.messages):
+        return "guidance", ""
+    if sample.kind == "action" and (why := unscorable(sample.response)) is not None:
+        return "unscorable_reply", why
+    for name in image_names(sample.messages):
+        if fault := image_fault(holder(sources, name), name):
+            return fault, name
+    return None
 
 
-def unguided(samples: Iterable[SftSample], counts: FilterCounts) -> Iterator[SftSample]:
-    """Drops (`guidance`) a sample with reflection guidance in its prompt.
-
-    The policy acts without guidance, and would learn to rely on text that it never gets.
-    """
-    for sample in samples:
-        if guided(sample.messages):
-            counts.drop_sample(sample, "guidance")
-        else:
-            yield sample
-
-
-def scorable(samples: Iterable[SftSample], counts: FilterCounts) -> Iterator[SftSample]:
-    """Drops (`unscorable_reply`) an action target that does not earn the full reward for itself."""
-    for sample in samples:
-        try:
-            exact = sample.kind != "action" or score_response(sample.response, sample.response) == 1.0
-            detail = ""
-        except ReplyError as error:
-            exact, detail = False, str(error)
-        if exact:
-            yield sample
-        else:
-            counts.drop_sample(sample, "unscorable_reply", detail)
-
-
-def with_images(
-    samples: Iterable[SftSample], sources: Sequence[ImageStore], counts: FilterCounts
-) -> Iterator[SftSample]:
-    """Drops (`no_screenshot`, `unreadable_image`) a sample whose images cannot be read.
-
-    Args:
-      sources: searched in this order.
-    """
-    for sample in samples:
-        found = {name: holder(sources, name) for name in image_names(sample.messages)}
-        faults = [(fault, name) for name, store in found.items() if (fault := image_fault(store, name))]
-        if faults:
-            counts.drop_sample(sample, *faults[0])
-        else:
-            yield sample
+def unscorable(response: str) -> str | None:
+    """Returns why an action target does not earn the full reward for itself; None if it does."""
+    try:
+        return None if score_response(response, response) == 1.0 else ""
+    except ReplyError as error:
+        return str(error)
 
 
 def image_fault(images: ImageStore | None, sha256: str) -> str:
@@ -351,13 +285,7 @@ def holder(stores: Sequence[ImageStore], sha256: str) -> ImageStore | None:
         return None
 
 
-def _parsed(trajectories: Iterable[Trajectory], counts: FilterCounts) -> Iterator[ParsedTrajectory]:
-    for trajectory in trajectories:
-        counts.add(trajectory)
-        yield ParsedTrajectory(trajectory, tuple(view(step) for step in trajectory.steps))
-
-
-def _faults(run: ParsedTrajectory) -> Iterator[tuple[str, str]]:
+def _step_faults(run: ParsedTrajectory) -> Iterator[tuple[str, str]]:
     """Yields the place and the kind of each fault."""
     if not run.steps:
         yield "", "no_steps"

@@ -15,7 +15,7 @@ from collection.corpus.filter import (
     image_fault,
     make_samples,
     quality_filter,
-    scorable,
+    unscorable,
 )
 from collection.corpus.filter import stalled as stalled_at
 from collection.corpus.steps import view
@@ -100,8 +100,8 @@ def test_reasons(run, reason, detail):
 
 def test_a_repaired_reply_is_kept_in_its_repaired_form():
     broken = step(3, response=reply(DONE)[:-2]).model_copy(update={"repaired": True})
-    kept, _, counts = filtered(trajectory(*numbered(TYPE, CLICK), broken))
-    last, _ = list(flatten(kept[0], counts))[-1]
+    kept, _, _ = filtered(trajectory(*numbered(TYPE, CLICK), broken))
+    last, _ = list(flatten(kept[0]))[-1]
     assert json.loads(last.response)["action"] == [DONE]
 
 
@@ -109,7 +109,7 @@ def test_a_target_holds_only_executed_actions():
     cut = step(
         1, CLICK, DONE, results=(ActionResult(action="click_element_by_index", text="", changed=True),)
     )
-    ((sample, _),) = flatten(ParsedTrajectory(trajectory(cut), (view(cut),)), FilterCounts())
+    ((sample, _),) = flatten(ParsedTrajectory(trajectory(cut), (view(cut),)))
     assert json.loads(sample.response)["action"] == [CLICK]
 
 
@@ -140,17 +140,18 @@ def test_stall_needs_the_same_page_in_a_row():
     assert stalled_at(views("a", "a", "b", "a"), 3) is None
 
 
-def test_flatten_makes_one_sample_a_step_and_a_call():
+def test_one_sample_a_step_and_a_call(tmp_path):
     call = ExtractionCall(messages=user(), response="42")
     calls = (
         call,
         call.model_copy(update={"response": " \n"}),
         call.model_copy(update={"messages": ()}),
     )
-    run = trajectory(step(1, TYPE).model_copy(update={"extractions": calls}), step(2, DONE))
+    first = step(1, TYPE, screenshot=None).model_copy(update={"extractions": calls})
+    run = trajectory(first, step(2, DONE, screenshot=None))
     drops = []
     parsed = ParsedTrajectory(run, tuple(map(view, run.steps)))
-    samples = [sample for sample, _ in flatten(parsed, FilterCounts(drops.append))]
+    samples = list(make_samples([parsed], {}, [ImageStore(tmp_path)], FilterCounts(drops.append)))
     assert [(sample.kind, sample.sample_id.rsplit("#")[-1]) for sample in samples] == [
         ("action", "teacher-1/1"),
         ("extraction", "teacher-1/1/extraction-0"),
@@ -220,14 +221,9 @@ def test_guidance_never_passes_through_an_extraction_either(tmp_path):
     assert counts.samples_dropped == {"guidance": 1}
 
 
-def test_a_target_that_is_no_reply_is_dropped():
-    good, _ = next(flatten(ParsedTrajectory(GOOD, tuple(map(view, GOOD.steps))), FilterCounts()))
-    drops = []
-    bad = good.model_copy(update={"response": '{"action":[]}', "sample_id": "bad"})
-    prose = good.model_copy(update={"response": "The price is 3.", "kind": "extraction"})
-    assert list(scorable([good, bad, prose], FilterCounts(drops.append))) == [good, prose]
-    assert [(drop.id, drop.reason) for drop in drops] == [("bad", "unscorable_reply")]
-    assert "lacks the key" in drops[0].detail
+def test_a_target_must_earn_the_full_reward():
+    assert unscorable(reply(DONE)) is None
+    assert "lacks the key" in (unscorable('{"action":[]}') or "")
 
 
 def test_counts_by_site_and_source(tmp_path):
