@@ -84,6 +84,7 @@ def serve(viewer: Viewer, index: EpisodeIndex) -> None:
     )
     try:
         socket = config.bind_socket()
+        socket.listen()  # Else who opens the printed address at once is refused.
     except SystemExit as error:
         raise UserError(f"--port={_PORT.value}: {_HOST.value} cannot listen there; give another") from error
     port = socket.getsockname()[1]

@@ -47,6 +47,7 @@ def open_viewer(root: Path, work: Path) -> Iterator[str]:
     config = uvicorn.Config(make_app(Viewer(pages)), port=0, log_level="error")
     server = uvicorn.Server(config)
     socket = config.bind_socket()
+    socket.listen()  # Else who asks before the server is up is refused.
     thread = threading.Thread(target=server.run, args=([socket],))
     thread.start()
     try:
