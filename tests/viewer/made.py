@@ -72,7 +72,7 @@ def make_runs(root: Path) -> Path:
         label_confidence=0.9,
         label_source="rule",
         decision="kept",
-        scores={"state": 0.9, "total": 0.8},
+        scores={"state": 0.9, "total": 0.8} | {f"a part of them {number}": 0.5 for number in range(9)},
         success_step=2,
         localization_step=2,
         notes=("primary pair", HOSTILE),
