@@ -79,12 +79,17 @@ def evaluate(
 
 def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
     benchmark = load_benchmark(settings)
+    # Before the first call and episode, so that errors in these do not appear only after the last one.
+    settings = resolved(settings)
+    judge = judge_config(settings.judge, settings.actor, benchmark.notes)
     refreshed = None
     if settings.refresh is not None:
         benchmark, refreshed = _refresh(benchmark, settings, settings.refresh, workdir)
-    # Before the first episode, so that errors in these do not appear only after the last one.
-    settings = resolved(settings)
-    judge = judge_config(settings.judge, settings.actor, benchmark.notes)
+        if judge is not None:
+            # Rubrics have the new dates; whether reference answers are shown is decided.
+            shown = {task: {"reference": one.reference} for task, one in judge.notes.items()}
+            notes = {task: one.model_copy(update=shown[task]) for task, one in benchmark.notes.items()}
+            judge = dataclasses.replace(judge, notes=notes)
     live = [website_url(task) for task in benchmark.tasks if task.environment == "web"]
     check_state(settings.browser.storage_state, live)
     contamination = contamination_report(benchmark, _paths(settings.training))

@@ -165,6 +165,15 @@ def judged(tmp_path_factory, site):
         return folder, calls[2:]
 
 
+def test_an_official_judge_without_its_checkout_is_refused_before_the_first_question(tmp_path):
+    with ModelServer([DONE]) as actor, ModelServer([completion("{}")]) as judge:
+        config = live(tmp_path, 1, actor, judge, references_file="")
+        config.update({"judge": {"method": "webvoyager", "reference": False}, "refresh": {"ask": True}})
+        with pytest.raises(UserError, match="official is empty: webvoyager runs from its own repository"):
+            evaluate(config, tmp_path / "run")
+        assert not actor.calls and not judge.calls
+
+
 def test_a_benchmark_from_its_files_to_the_report(judged, site):
     folder, calls = judged
     report = json.loads((folder / "run" / "report.json").read_text())
