@@ -14,7 +14,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from collection.browser.storage_state import check_state
 from collection.environments.web import website_url
 from collection.evaluation.benchmarks import Benchmark, load_benchmark
 from collection.evaluation.config import EvaluateSettings, RefreshSettings, evaluate_settings
@@ -29,6 +28,7 @@ from collection.evaluation.results import (
     to_json,
 )
 from collection.fleet.config import EpisodeSettings, resolved
+from collection.fleet.live import check_live
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job
 from collection.fleet.run import run_tasks
@@ -90,8 +90,8 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
             shown = {task: {"reference": one.reference} for task, one in judge.notes.items()}
             notes = {task: one.model_copy(update=shown[task]) for task, one in benchmark.notes.items()}
             judge = dataclasses.replace(judge, notes=notes)
-    live = [website_url(task) for task in benchmark.tasks if task.environment == "web"]
-    check_state(settings.browser.storage_state, live)
+    live = [task for task in benchmark.tasks if task.environment == "web"]
+    check_live(live, settings.guard, settings.browser.storage_state)
     contamination = contamination_report(benchmark, _paths(settings.training))
     if repeated := repeated_tasks(benchmark.tasks):
         print(

@@ -26,7 +26,10 @@ def check_live(tasks: Sequence[Task], config: GuardConfig, storage_state: str) -
         guard.admit(website=website_url(task))
         if not guard.check(website_url(task)).allowed:
             refused.append(task)
-    advice = "set config.guard.task_site=True, or list their hosts in config.guard.allowed"
+    advice = (
+        "set config.guard.task_site=True, or list their hosts in config.guard.allowed, those of your own "
+        "network in config.guard.private"
+    )
     if refused and len(refused) == len(tasks):
         raise UserError(
             f"no task can be played: the guard refuses {refused[0].website} and all others; {advice}"

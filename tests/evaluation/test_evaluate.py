@@ -379,3 +379,12 @@ def test_errors_are_reported_before_any_episode(site, tmp_path, changes, message
             evaluate(config, tmp_path / "run")
         assert not actor.calls
     assert not (tmp_path / "run" / "episodes.jsonl").exists()
+
+
+def test_tasks_at_servers_that_the_guard_refuses_are_refused_before_any_episode(tmp_path):
+    tasks = write_lines(tmp_path / "tasks.jsonl", [{"website": "http://127.0.0.1:1/", "objective": "Buy."}])
+    config = get_config("own_tasks")
+    config.label, config.tasks_file, config.judge.kind = "sft", str(tasks), "none"
+    config.actor.kind, config.model, config.actor.base_url = "chat", "m", "http://127.0.0.1:1/v1"
+    with pytest.raises(UserError, match=r"no task can be played: .*127\.0\.0\.1.* config\.guard\.private"):
+        evaluate(config, tmp_path / "run")
