@@ -135,7 +135,7 @@ def _contamination(
         return [*lines, "Not all training data was at hand to look for evaluated tasks in it."]
     known = set().union(*filter(None, trained))
     for one in evaluations:
-        title, played = benchmark_title(one.benchmark), [task.task_id for task in one.results.tasks]
+        title, played = benchmark_title(one.benchmark), one.results.tasks
         seen = sum(task_id in known for task_id in played)
         lines.append(f"{seen} of {len(played)} tasks of {title} ({one.label}) were trained on, by their ids.")
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -330,11 +331,11 @@ def test_the_hub_reads_the_cards_data_config_metrics_and_licence(merged, sft_run
 
 def test_the_rl_card_lists_both_trainings_and_trained_tasks(rl_run, tmp_path):
     seen = make_results("rl", "webvoyager", 0.5, tasks=range(12))
-    tasks = [seen.tasks[0].model_copy(update={"task_id": "t0"}), *seen.tasks[1:]]
+    table = seen.table.replace({"task_id": {seen.tasks[0]: "t0"}})
     check = {"checked": True, "overlapping": 1, "training_tasks": 4, "questions": 643}
     folder = write_evaluation(
         tmp_path / "e",
-        seen.model_copy(update={"tasks": tuple(tasks)}),
+        dataclasses.replace(seen, table=table),
         contamination={**check, "by_test": {"same_id": 1}, "training": ["/home/x/collect"]},
     )
     settings = {"results": f"rl={folder}", "base_model": "Owner/Tiny", "name": "Mine"}
