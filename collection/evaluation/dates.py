@@ -217,22 +217,28 @@ def ask_model(task_id: str, text: str, notes: Sequence[str], today: date, model:
     """
     problem = ""
     for ask in range(_ASKS):
-        reply = model.complete(_request(text, notes, today, ask))
-        if reply.problem:
-            problem = reply.problem
-            continue
-        try:
-            answer = _Answer.model_validate_json(reply.text.strip().removeprefix("```json").strip("`\n "))
-        except ValidationError as error:
-            problem = error.errors()[0]["msg"]
-            continue
-        if not answer.bound:
-            return Refreshed(task_id=task_id, prompt=text, old=text, by="model", reason=answer.reason)
-        if not (problem := check_answer(text, notes, answer.prompt, answer.notes, today)):
-            moved = dict(zip(notes, answer.notes, strict=True))
-            return Refreshed(
-                task_id=task_id, prompt=answer.prompt, notes=moved, old=text, by="model", reason=answer.reason
-            )
+        request = _request(text, notes, today, ask)
+        # A reply is kept, also if another question ends the run before it is recorded.
+        reply, _ = model.ask(request)
+        if not (problem := reply.problem):
+            try:
+                answer = _Answer.model_validate_json(reply.text.strip().removeprefix("```json").strip("`\n "))
+            except ValidationError as error:
+                problem = error.errors()[0]["msg"]
+            else:
+                if not answer.bound:
+                    return Refreshed(task_id=task_id, prompt=text, old=text, by="model", reason=answer.reason)
+                if not (problem := check_answer(text, notes, answer.prompt, answer.notes, today)):
+                    moved = dict(zip(notes, answer.notes, strict=True))
+                    return Refreshed(
+                        task_id=task_id,
+                        prompt=answer.prompt,
+                        notes=moved,
+                        old=text,
+                        by="model",
+                        reason=answer.reason,
+                    )
+        model.reject(request)
     return Refreshed(task_id=task_id, prompt=text, old=text, by="refused", reason=problem)
 
 

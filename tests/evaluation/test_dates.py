@@ -1,5 +1,6 @@
 """Dated prompts get later days by a user's file or an answer of a model that holds; all others stay."""
 
+import dataclasses
 import json
 from datetime import date
 
@@ -8,7 +9,9 @@ import pytest
 from collection.evaluation.config import RefreshSettings
 from collection.evaluation.dates import RECORD, check_answer, find_dates, read_overrides, refresh_benchmark
 from collection.llm.build import make_model
+from collection.llm.calls import Calls
 from collection.llm.config import ModelConfig
+from collection.llm.model import Model, ModelReply
 from rmsweb_jax.errors import UserError
 from tests.evaluation.rows import load_benchmark, real_settings, tail_settings, voyager_settings, write_lines
 from tests.llm.answers import completion
@@ -125,6 +128,31 @@ def test_without_an_answer_that_holds_a_prompt_stays(benchmark, tmp_path, replie
     assert same == benchmark and summary["changed"] == 0
     assert summary["refused"] == (["webtailbench/air_1"] if by == "refused" else [])
     assert json.loads((tmp_path / RECORD).read_text())["by"] == by
+
+
+class OutOfQuota(Model):
+    """Refuses the first prompt while `spent`; no other is bound to a day."""
+
+    spent = True
+
+    def _answer(self, request, calls):
+        if self.spent and OLD in request.messages[0].text:
+            raise UserError("the quota is used up")
+        return ModelReply(answer("", [], bound=False))
+
+
+def test_no_answer_is_paid_for_twice_where_another_question_ends_the_run(benchmark, tmp_path):
+    (first,) = benchmark.tasks
+    second = first.model_copy(update={"task_id": "webtailbench/air_2", "objective": "Be there on May 30."})
+    both = dataclasses.replace(benchmark, tasks=(first, second), notes={})
+    with Calls(tmp_path / "calls.jsonl") as calls:
+        model = OutOfQuota(ModelConfig(kind="chat", base_url="http://model.test/v1").resolve(), calls)
+        with pytest.raises(UserError, match="quota"):
+            refresh_benchmark(both, DAY, model, tmp_path)
+        assert model.asked == 1
+        model.spent = False
+        _, summary = refresh_benchmark(both, DAY, model, tmp_path)
+    assert (model.asked, summary["asked_of_a_model"]) == (2, 2)
 
 
 def test_a_model_that_cannot_be_reached_is_one_line(benchmark, tmp_path):
