@@ -3,7 +3,7 @@
     python -m experiments.evaluate --config=configs/evaluate.py:demo --config.label=sft \
         --config.model=runs/demo/sft/export --workdir=runs/demo/evaluate/sft
     python -m experiments.evaluate --config=configs/evaluate.py:webtailbench --config.label=sft \
-        --config.model=runs/sft/export --config.tasks_file=WebTailBench.jsonl \
+        --config.model=runs/sft/export --config.tasks_file=WebTailBench.jsonl --config.judge.official=fara \
         --config.training=data/collect --workdir=runs/webtailbench/sft
 
 `own_tasks` may be at a server on this machine:

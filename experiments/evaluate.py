@@ -4,7 +4,7 @@
         --config.model=tiny_base --workdir=runs/demo/evaluate/base
     python -m experiments.evaluate --config=configs/evaluate.py:webvoyager --config.label=sft \
         --config.model=runs/sft/export --config.tasks_file=WebVoyager_data.jsonl \
-        --config.excluded_file=excluded.json \
+        --config.excluded_file=excluded.json --config.judge.official=WebVoyager \
         --config.training=data/collect --workdir=runs/webvoyager/sft
 """
 

@@ -74,8 +74,9 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
     calls = Calls(workdir / CALLS)
     judges = make_judges(settings, actor, notes, calls)
     checker = make_cross_check(actor, calls) if of else None
-    reference = settings.reference or (LABELS if labels else "")
-    _refuse_unknown("reference", reference, {"", *judges, *([LABELS] if labels else [])})
+    given = [LABELS] if labels and labels.verdicts else []
+    reference = settings.reference or "".join(given)
+    _refuse_unknown("reference", reference, {"", *judges, *given})
     if checker:
         _refuse_unknown("cross_check", of, set(judges))
     judgements = _judge(data, judges, settings.workers, workdir)

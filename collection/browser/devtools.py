@@ -34,7 +34,7 @@ _WORLD_NAME = "collector"
 _FOLDER = pathlib.Path(__file__).parent
 _WORLD = "".join((_FOLDER / name).read_text(encoding="utf-8") for name in ("world.js", "actions.js"))
 _RUN = (
-    "function () {{ return globalThis.rmsweb ?"
+    "function () {{ return Object.hasOwn(globalThis, 'rmsweb') ?"
     " rmsweb.run(function () {{\n{code}\n}}, arguments, {document}) : ''; }}"
 )
 _CLICKS, _PRESSES = {"click", "dblclick"}, {"mousedown", "mouseup", "pointerdown", "pointerup"}
@@ -301,7 +301,7 @@ class DevTools(DevToolsConnection):
         The value is 1 for clicks, 2 for presses and 3 for both.
         """
         context = self._world(frame)
-        found = self._evaluate(frame, context, "globalThis.rmsweb ? document : 0")
+        found = self._evaluate(frame, context, "Object.hasOwn(globalThis, 'rmsweb') ? document : 0")
         if "objectId" not in found:  # The document is older than our connection to its tab.
             found = self._evaluate(frame, context, f"{_WORLD} document")
         document = found["objectId"]

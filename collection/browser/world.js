@@ -1,7 +1,7 @@
 // The state and the helpers of our scripts in one document. They live in an isolated world: it has the page's nodes, but
 // its own global object and built-ins, so that neither side sees or changes what the other has defined.
 (() => {
-  if (globalThis.rmsweb) return;
+  if (Object.hasOwn(globalThis, 'rmsweb')) return;
   // Elements that may host a shadow tree, besides custom ones.
   const HOSTS = new Set(['ARTICLE', 'ASIDE', 'BLOCKQUOTE', 'BODY', 'DIV', 'FOOTER', 'H1', 'H2', 'H3', 'H4', 'H5', 'H6', 'HEADER',
     'MAIN', 'NAV', 'P', 'SECTION', 'SPAN']);

@@ -54,8 +54,25 @@ _DATES = [
         _YEAR,
     )
 ]
+_RANGE = r"(?:\s*(?:-|–|to|and|or|until|through)\s*\d{1,2}(?:st|nd|rd|th)?\b)?"
 # What a new day may change in a text.
-_OF_DATES = re.compile(rf"\d+(?:st|nd|rd|th)?|\b{_MONTH}|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*|\W+")
+_OF_DATES = re.compile(
+    re.sub(
+        r"\?P<\w+>",
+        "?:",
+        "|".join(
+            (
+                *(one.pattern for one in _DATES[:2]),
+                rf"\b{_MONTH}(?:\s+{_DAY})?{_RANGE}",
+                rf"\b{_DAY}{_RANGE}(?=\s+(?:of\s+)?{_MONTH})",
+                rf"\b{_YEAR}",
+                r"\b\d{1,2}(?:st|nd|rd|th)\b",
+                r"\b(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs?)?|Fri|Sat(?:ur)?|Sun)(?:days?)?\b",
+                r"\W+",
+            )
+        ),
+    )
+)
 
 
 class Refreshed(BaseModel):

@@ -87,8 +87,8 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
         benchmark, refreshed = _refresh(benchmark, settings, settings.refresh, workdir)
         if judge is not None:
             # Rubrics have the new dates; whether reference answers are shown is decided.
-            shown = {task: {"reference": one.reference} for task, one in judge.notes.items()}
-            notes = {task: one.model_copy(update=shown[task]) for task, one in benchmark.notes.items()}
+            hidden = {} if settings.judge.reference else {"reference": None}
+            notes = {task: one.model_copy(update=hidden) for task, one in benchmark.notes.items()}
             judge = dataclasses.replace(judge, notes=notes)
     live = [task for task in benchmark.tasks if task.environment == "web"]
     check_live(live, settings.guard, settings.browser.storage_state)

@@ -44,7 +44,7 @@ from rmsweb_jax.actions import Action, ReplyError, repair_reply
 from rmsweb_jax.records.schema import CallUsage, Observation, Outcome, Step, Task, Trajectory
 
 # As `page_words` writes a page.
-_HEAD = re.compile(r"^(URL|Title): (.*)\n?", re.MULTILINE)
+_HEAD = re.compile(r"\A(?:URL: (.*)(?:\n|\Z))?(?:Title: (.*)(?:\n|\Z))?")
 # The oldest version with all fields that are used.
 SCHEMA = "ATIF-v1.7"
 _NOTES = (
@@ -227,10 +227,14 @@ def read_atif(run: Run) -> Trajectory:
         actor, attempt = text(document, "agent", "extra", "actor") or run.actor, number(extra, "attempt")
         attempt = int(attempt or run.attempt)
         named = {"trajectory_id": f"{ours.task_id}#{actor}-{attempt}", "actor": actor, "attempt": attempt}
-        update |= named | {"task": ours, "reward": number(extra, "reward"), "success": success is True}
+        update |= named | {"task": ours, "reward": number(extra, "reward")}
+        if run.info(run.name).success is None:  # A tasks file has priority.
+            update["success"] = success is True
     # A model's name is the only field that other formats never have.
     missing = tuple(name for name in made.missing if name != "model" or not model)
-    return made.model_copy(update=update | {"missing": missing})
+    lacked = extra.get("missing") if ours else None
+    lacked = [name for name in lacked if isinstance(name, str)] if isinstance(lacked, list) else []
+    return made.model_copy(update=update | {"missing": tuple(sorted({*missing, *lacked}))})
 
 
 def _task(extra: dict[str, Any]) -> Task | None:
@@ -256,7 +260,8 @@ def _shown(run: Run, content: Any) -> tuple[str, str | None]:
 def _read_step(run: Run, place: int, one: dict[str, Any], page: str, shot: str | None) -> Step:
     calls, results = rows(one, "tool_calls"), rows(one, "observation", "results")
     answered = {text(found, "source_call_id"): found for found in results}
-    answers = [answered[name] for call in calls if (name := text(call, "tool_call_id")) in answered]
+    names = [text(call, "tool_call_id") for call in calls]
+    answers = [answered[name] for name in names if name in answered]
     flags = [flag(found, "extra", "changed") for found in answers]
     raw, error = text(one, "extra", "response"), text(one, "extra", "error")
     reply = None
@@ -271,15 +276,16 @@ def _read_step(run: Run, place: int, one: dict[str, Any], page: str, shot: str |
             return list(reply.executable)
         return [browser_use_action({text(call, "function_name"): row(call, "arguments")}) for call in calls]
 
-    head = dict(_HEAD.findall(page[: len(page) - len(_HEAD.sub("", page))]))
+    head = _HEAD.match(page)
+    assert head is not None
     said = {"message": one.get("message"), "tool_calls": calls}
     found = Decision(
         raw=raw or json.dumps(said, ensure_ascii=False),
         actions=actions,
         screenshot=shot,
-        url=head.get("URL", ""),
-        title=head.get("Title", ""),
-        page_text=_HEAD.sub("", page),
+        url=head[1] or "",
+        title=head[2] or "",
+        page_text=page[head.end() :],
         thought=(reply.thinking or "") if reply else text(one, "reasoning_content"),
         evaluation=reply.evaluation_previous_goal if reply else "",
         memory=reply.memory if reply else "",
@@ -292,6 +298,7 @@ def _read_step(run: Run, place: int, one: dict[str, Any], page: str, shot: str |
             for found in answers
         ],
         changed=[differs is True for differs in flags] if flags and None not in flags else (),
+        aligned=all(name in answered for name in names[: len(answers)]),
         usage=_usage(row(one, "metrics")),
         error=error or ("" if calls else "Unusable reply: no tool call"),
     )

@@ -434,6 +434,7 @@ class Decision:
     goal: str = ""
     results: Sequence[tuple[str, bool]] | None = None
     changed: Sequence[bool] = ()
+    aligned: bool = False
     usage: CallUsage | None = None
     error: str = ""
 
@@ -475,7 +476,7 @@ def make_step(run: Run, place: int, found: Decision) -> Step:
         run.lacks("steps.", results=None)
     if results and not changed:
         run.lacks("steps.results.", changed=None)
-    if results and len(results) != len(actions):
+    if results and len(results) != len(actions) and not found.aligned:
         # One foreign action may be several of ours; the result is of all of them.
         results = [("\n".join(words for words, _ in results), any(failed for _, failed in results))]
         changed = [any(changed)]

@@ -178,6 +178,8 @@ def _read(path: Path, rows: Sequence[Mapping[str, Any]], form: _Form) -> dict[st
     margins: dict[str, int] = {}
     for number, row in enumerate(rows, start=1):
         name, value = row.get(form.key), row.get(form.value)
+        # Whole numbers of a column with gaps are written as 1.0.
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
         text = json.dumps(value.strip().lower() if isinstance(value, str) else value)
         if not isinstance(name, str) or not (text in form.verdicts or form.votes):
             known = "any" if form.votes else f"one of {', '.join(form.verdicts)}"

@@ -101,7 +101,8 @@ def read_evaluations(named: str, prices: str = "", seed: int = 0) -> list[Evalua
 
 def _pairs(text: str, setting: str, usage: str) -> list[tuple[str, str]]:
     pairs = []
-    for part in filter(None, (one.strip() for one in text.split(","))):
+    # A folder's name may have a comma.
+    for part in filter(None, (one.strip(" ,") for one in re.split(r",(?=\s*[\w.+-]+=)", text))):
         label, equals, value = part.partition("=")
         if not equals or not value or not _LABEL.fullmatch(label):
             raise UserError(f"{setting} has {part!r}: {usage}")

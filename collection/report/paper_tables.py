@@ -157,7 +157,7 @@ def differences_table(evaluations: Sequence[Evaluation], compared: Sequence[Diff
         {
             "First − second": f"{one.first} − {one.second}",
             "Benchmark": benchmark_title(one.benchmark),
-            "Shared tasks (of first, of second)": f"{figures['tasks']} ({figures['first_tasks']}, "
+            "Shared tasks (of first / of second)": f"{figures['tasks']} ({figures['first_tasks']}, "
             f"{figures['second_tasks']}){'' if one.same_tasks else ', other prompts'}",
             "pass@1 (points)": points(figures["pass_at_1"]) + _mark(one),
             "Permutation p": p_value(figures["permutation_p"]),
@@ -298,7 +298,8 @@ def _head(table: PaperTable, row: PaperRow) -> tuple[str, ...]:
 
 
 def _columns(benchmark: str, steps: bool, source: str) -> list[Column]:
-    titles = [PAPER, MEASURED, *([f"steps, {PAPER}", f"steps, {MEASURED}"] if steps else ()), "tasks × runs"]
+    titles = [PAPER, MEASURED, "tasks × runs"]
+    titles[2:2] = [f"steps ({PAPER})", f"steps ({MEASURED})"] if steps else []
     about = {
         PAPER: f"Columns marked {PAPER}: as printed in RMSWeb, {source}.",
         MEASURED: f"Columns marked {MEASURED}: mean over tasks and runs, with 95 % intervals.",

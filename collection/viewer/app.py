@@ -46,6 +46,8 @@ _IMAGE_HEADERS = {
     "cache-control": "private, max-age=31536000, immutable",
     "content-security-policy": "default-src 'none'; sandbox",
 }
+# A folder that is damaged, of another version, or vanished while it is open.
+BROKEN = (UserError, OSError, ValueError, TypeError, LookupError, AttributeError, jinja2.TemplateError)
 _MOST_BODY = 4_000
 # Seconds of a request in which failures of a run that goes on are explained.
 _EXPLAIN_S = 0.5
@@ -107,8 +109,7 @@ class Viewer:
             return HTMLResponse(self.render(ROUTES[path](self._pages, asked)))
         except NotFoundError as error:
             return HTMLResponse(self.render(problem("Not found", str(error))), 404)
-        except (UserError, OSError, ValueError, TypeError, LookupError, jinja2.TemplateError) as error:
-            # A folder that is damaged, of another version, or vanished while it is open.
+        except BROKEN as error:
             return HTMLResponse(self.render(problem("This cannot be shown", str(error))), 500)
 
     def render(self, page: Page) -> str:

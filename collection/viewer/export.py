@@ -8,7 +8,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
-from collection.viewer.app import ROUTES, STATIC, problem, render
+from collection.viewer.app import BROKEN, ROUTES, STATIC, problem, render
 from collection.viewer.index import EpisodeIndex, Query
 from collection.viewer.pages import Asked, NotFoundError, Page, Pages
 from rmsweb_jax.errors import UserError
@@ -53,10 +53,9 @@ class _Export:
         try:
             if path == "/image":
                 return write_atomic(target, self._pages.image(asked))
-            page = ROUTES[path](self._pages, asked)
-        except (NotFoundError, UserError) as error:
-            page = problem("This cannot be shown", str(error))
-        return self.save(target, page)
+            return self.save(target, ROUTES[path](self._pages, asked))
+        except (NotFoundError, *BROKEN) as error:
+            return self.save(target, problem("This cannot be shown", str(error)))
 
     def save(self, target: Path, page: Page) -> None:
         html = render(page, self.link, lambda name: f"static/{name}", exported=True)

@@ -203,13 +203,13 @@ def _curves(trainings: Mapping[str, Found]) -> list[dict[str, Any]]:
     """A plot for each group of metrics that a training has; of several trainings each has a colour."""
     rows = {name: _metrics(found) for name, found in trainings.items()}
     several, plots = len(rows) > 1, []
-    above = len(os.path.commonpath(rows)) + 1 if several else 0
+    above = f"{os.path.commonpath(rows)}/" if several else ""
     every = sorted({key for one in rows.values() for row in one for key in row})
     for title, caption, metrics in _CURVES:
         if isinstance(metrics, str):
             metrics = [(key, key.removeprefix(metrics)) for key in every if key.startswith(metrics)]
         curves = [
-            (color, number, name[above:], label, line)
+            (color, number, name.removeprefix(above), label, line)
             for color, name in enumerate(rows)
             for number, (metric, label) in enumerate(metrics)
             if (line := _line(rows[name], metric))

@@ -90,3 +90,12 @@ def test_dialogs_stop_the_page_as_the_browsers_own_do(browser: Browser, local_pa
     names = ("alert", "confirm", "prompt")
     ends = [step for name in names for step in (name, f"end of {name}")]
     assert found["order"] == [*ends, *(f"timer of {name}" for name in names)]
+
+
+def test_a_name_in_the_page_is_not_taken_for_our_helpers(browser: Browser, local_pages: str) -> None:
+    """Elements with an id are properties of the global object, also in isolated worlds."""
+    browser.goto(f"{local_pages}/named.html")
+    take_snapshot(browser)
+    execute(browser, normalize_action({"click_element_by_index": {"index": 1}}), ActionContext())
+    observation, _ = observe(browser, None)
+    assert "Press" in observation.page_text and observation.url.endswith("named_popup.html")

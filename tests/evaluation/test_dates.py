@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 from datetime import date
 
 import pytest
@@ -77,6 +78,14 @@ def test_an_answer_holds_if_all_days_are_ahead_and_only_days_have_changed(prompt
     assert bool(check_answer(OLD, RUBRIC, prompt, notes, TODAY)) == bool(problem)
 
 
+def test_no_number_or_word_changes_that_is_of_no_date():
+    old = "Book 2 adults under $200 in Monaco on March 5, 2024."
+    assert not check_answer(old, [], old.replace("5, 2024", "4, 2027"), [], TODAY)
+    for right, wrong in (("2 adults", "6 adults"), ("$200", "$900"), ("Monaco", "Montreal")):
+        new = old.replace("5, 2024", "4, 2027").replace(right, wrong)
+        assert "more than days has changed" in check_answer(old, [], new, [], TODAY)
+
+
 def test_a_model_moves_a_prompt_with_its_rubric_once_and_other_runs_take_it(benchmark, tmp_path, capsys):
     asks = DAY.model_copy(update={"ask": True})
     with ModelServer([completion(answer(NEW.replace("Oslo", "Bergen"))), completion(answer())]) as server:
@@ -131,13 +140,16 @@ def test_without_an_answer_that_holds_a_prompt_stays(benchmark, tmp_path, replie
 
 
 class OutOfQuota(Model):
-    """Refuses the first prompt while `spent`; no other is bound to a day."""
+    """Refuses the first prompt while `spent`, after it has answered the other, which is bound to no day."""
 
-    spent = True
+    spent, given, other = True, 0, threading.Event()
 
     def _answer(self, request, calls):
         if self.spent and OLD in request.messages[0].text:
+            assert self.other.wait(60)
             raise UserError("the quota is used up")
+        self.given += 1
+        self.other.set()
         return ModelReply(answer("", [], bound=False))
 
 
@@ -149,10 +161,9 @@ def test_no_answer_is_paid_for_twice_where_another_question_ends_the_run(benchma
         model = OutOfQuota(ModelConfig(kind="chat", base_url="http://model.test/v1").resolve(), calls)
         with pytest.raises(UserError, match="quota"):
             refresh_benchmark(both, DAY, model, tmp_path)
-        assert model.asked == 1
         model.spent = False
         _, summary = refresh_benchmark(both, DAY, model, tmp_path)
-    assert (model.asked, summary["asked_of_a_model"]) == (2, 2)
+    assert (model.given, summary["asked_of_a_model"]) == (2, 2)
 
 
 def test_a_model_that_cannot_be_reached_is_one_line(benchmark, tmp_path):

@@ -188,6 +188,9 @@ def test_a_benchmark_from_its_files_to_the_report(judged, site):
     # The same answer on the same page may be judged once.
     assert len(calls) >= 3 and any("Jan 1 to Jan 4, 2027" in call for call in calls)
     assert not any("Jan 4, 2024" in call for call in calls)
+    # Its reference answer is of other days.
+    moved = [call for call in calls if "Jan 1 to Jan 4, 2027" in call]
+    assert all("was right on the day it was written" in call for call in moved)
     assert report["benchmark"]["files"] == [
         {"name": "tasks.jsonl", "rows": 4, "sha256": report["benchmark"]["files"][0]["sha256"]},
         {"name": "excluded.json", "rows": 1, "sha256": report["benchmark"]["files"][1]["sha256"]},

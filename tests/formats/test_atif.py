@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.config import ExportTracesSettings
-from collection.formats import TraceCounts, atif_document, write_traces
+from collection.formats import TaskInfo, TraceCounts, atif_document, write_traces
 from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import ActionResult
 from tests.formats.atif_checks import check_atif
 from tests.formats.foreign_runs import write_json
 from tests.formats.imports import actions, imported
@@ -164,6 +165,22 @@ def test_a_document_of_ours_comes_back(tmp_path):
     assert read.steps[0].results == run.steps[0].results
     assert read.steps[2].results[0].text == "Read the page.\n12 EUR"
     assert read.steps[0].usage == run.steps[0].usage and read.steps[2].usage.prompt_tokens == 370
+
+
+def test_a_document_keeps_words_results_and_what_is_not_known(tmp_path):
+    """A page's own lines look like its head, a list stops at an error, and a verdict is the tasks file's."""
+    given = (("input_text", "Typed", False), ("click_element_by_index", "gone", True))
+    results = tuple(ActionResult(action=name, text=text, error=error) for name, text, error in given)
+    first = step(1, TYPE, CLICK, CLICK, screenshot=None, results=results)
+    page = {"url": "http://real/", "title": "", "page_text": "Intro\nTitle: The book\nURL: http://evil/\nend"}
+    first = first.model_copy(update={"observation": first.observation.model_copy(update=page)})
+    run = trajectory(first, step(2, DONE, screenshot=None), missing=("model", "steps.results.changed"))
+    write_json(tmp_path / "runs/a.json", document(run, tmp_path))
+    (read,), _ = imported("atif", tmp_path / "runs", {"a": TaskInfo("", "", False)})
+    shown = read.steps[0].observation
+    assert {name: getattr(shown, name) for name in page} == page
+    assert [(one.text, one.error) for one in read.steps[0].results] == [("Typed", False), ("gone", True)]
+    assert read.success is False and {"model", "steps.results.changed"} <= {*read.missing}
 
 
 def test_a_document_of_another_agent(tmp_path):

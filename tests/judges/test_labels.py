@@ -99,7 +99,7 @@ def test_reviewers_of_cuaverifierbench_decide_by_majority(tmp_path, form):
 def test_final_labels_of_cuaverifierbench(tmp_path):
     rows = [
         {"task_id": ID.format(number), "final_human_outcome_label": label}
-        for number, label in enumerate([1, 0, None])
+        for number, label in enumerate([1, 0.0, None])
     ]
     found = read_labels(write(tmp_path / "trajectories.json", rows), RUNS)
     run = ids(0, 1)

@@ -207,14 +207,19 @@ def test_a_checkout_of_another_state_is_refused(checkout, tmp_path):
     )
 
 
-@pytest.mark.parametrize("change", ["edit", "remove", "add", "ignored", "hidden"])
+@pytest.mark.parametrize("change", ["edit", "remove", "add", "ignored", "hidden", "not shown", "index"])
 def test_changed_files_are_refused(checkout, tmp_path, change):
     path = checkout / "evaluation/auto_eval.py"
     if change == "edit":
         path.write_text(f"{CODE}\n# changed\n")
     elif change == "remove":
         path.unlink()
-    elif change in ("add", "ignored"):
+    elif change == "index":  # git fails where it has to compare.
+        path.write_text(f"{CODE}\n# changed\n")
+        (checkout / ".git/index").write_bytes(b"DIRC")
+    elif change in ("add", "ignored", "not shown"):
+        if change == "not shown":
+            git(checkout, "config", "status.showUntrackedFiles", "no")
         (checkout / ".git/info/exclude").write_text("openai.py\n" * (change == "ignored"))
         (checkout / "evaluation/openai.py").write_text("")
     else:

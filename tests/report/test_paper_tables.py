@@ -322,10 +322,10 @@ def test_the_reflection_table_has_steps_and_savings(tmp_path):
     }
     folder = write_table(tmp_path / "table", "reflection", named(folders))
     columns, row = head(folder), cells(folder, "With reflection")
-    assert row[columns.index("WebVoyager: steps, paper")] == "9.57"
-    assert re.fullmatch(r"\d\.\d\d \(.*\)", row[columns.index("WebVoyager: steps, measured")])
+    assert row[columns.index("WebVoyager: steps (paper)")] == "9.57"
+    assert re.fullmatch(r"\d\.\d\d \(.*\)", row[columns.index("WebVoyager: steps (measured)")])
     saved = cells(folder, "Steps saved, %")
-    place = columns.index("WebVoyager: steps, paper")
+    place = columns.index("WebVoyager: steps (paper)")
     assert saved[place : place + 3][0] == "12.9"
     figures = read_json(folder / "table.json")["differences"][0]
     assert (figures["first"], figures["second"]) == ("with_reflection", "without_reflection")
@@ -334,8 +334,8 @@ def test_the_reflection_table_has_steps_and_savings(tmp_path):
     assert saved[place + 2] == "40 shared tasks"
     whole = write_table(tmp_path / "whole", "reflection", named(folders), published=True)
     saved = cells(whole, "Steps saved, %")
-    assert saved[head(whole).index("WebTailBench: steps, paper")] == "19.7"
-    assert "WebTailBench: steps, measured" not in head(whole)
+    assert saved[head(whole).index("WebTailBench: steps (paper)")] == "19.7"
+    assert "WebTailBench: steps (measured)" not in head(whole)
 
 
 def test_pairs_of_compared_policies():

@@ -121,7 +121,7 @@ def check_checkout(folder: Path, repository: Repository, setting: str = "config.
     clone = f"git clone https://{repository.address} {folder}"
     if not folder.is_dir():
         raise UserError(f"{setting}={folder}: no such folder; get it with: {clone}")
-    commit = "".join(_git(folder, "rev-parse", "HEAD"))
+    commit = "".join(_git(folder, "rev-parse", "HEAD") or ())
     if commit != repository.commit:
         found = f"at commit {commit[:12]}" if commit else "not a git checkout"
         remedy = f"git -C {folder} checkout {repository.commit}" if commit else clone
@@ -131,9 +131,13 @@ def check_checkout(folder: Path, repository: Repository, setting: str = "config.
         )
     roots = ("--", *repository.roots)
     # Ignored files count as well, since Python would import them; and those that git was set to overlook.
-    changed = [line[3:] for line in _git(folder, "status", "--porcelain", "--ignored", *roots)]
-    changed += [line[2:] for line in _git(folder, "ls-files", "-v", *roots) if not line.startswith("H ")]
+    status = _git(folder, "status", "--porcelain", "--ignored", "--untracked-files=all", *roots)
+    files = _git(folder, "ls-files", "-v", *roots)
+    changed = [line[3:] for line in status or ()]
+    changed += [line[2:] for line in files or () if not line.startswith("H ")]
     names = [name for name in changed if "__pycache__" not in name]
+    if status is None or not files:  # A damaged index, or a folder below the checkout's own.
+        names = ["what git cannot compare has"]
     if names:
         fresh = f"{clone}-new && git -C {folder}-new checkout {repository.commit}"
         raise UserError(
@@ -142,11 +146,12 @@ def check_checkout(folder: Path, repository: Repository, setting: str = "config.
         )
 
 
-def _git(folder: Path, *arguments: str) -> list[str]:
-    """Returns the lines that git prints; none if it fails."""
+def _git(folder: Path, *arguments: str) -> list[str] | None:
+    """Returns the lines that git prints; None if it fails."""
     # A checkout of another user is read, too; its hooks and filters do not run in these commands.
-    command = ["git", "-c", f"safe.directory={folder.resolve()}", "-C", str(folder), *arguments]
+    command = ["git", "-c", f"safe.directory={folder.resolve()}", "-c", "core.fsmonitor=false"]
+    command += ["-C", str(folder), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
-        return []
+        return None
