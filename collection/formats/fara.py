@@ -67,7 +67,7 @@ _FARA_ENDS = ("terminate", "stop")
 _FARA_OUTCOMES: dict[str, Outcome] = {"complete": "max_steps", "waiting_for_user": "failures"}
 # Fara-7B sees the screenshot with sides that are multiples of this, and names points of that image.
 _PATCH = 28
-# Fara-7B's scroll turns the wheel by this many pixels, whatever distance the model names.
+# Fara-7B's scroll turns the wheel by this many pixels, not by the distance that the model names.
 _WHEEL = 400
 _PROTOCOLS = ("https://", "http://", "file://", "about:")
 

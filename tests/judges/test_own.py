@@ -168,7 +168,7 @@ def test_an_answer_that_says_no_is_judged_where_the_task_allows_it(objective, an
         ("Report none available if there are no matching lamps.", True),
         ("It isn\u2019t available any more.", True),
         ("It cannot be found.", True),
-        ("The price is told.", False),
+        ("The page names the price.", False),
         ("Not the cheapest one.", False),
     ],
 )

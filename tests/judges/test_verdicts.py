@@ -49,7 +49,7 @@ def test_text_is_no_answer(text, answer):
 
 @given(st.data())
 def test_one_strange_character_changes_no_outcome(data):
-    """Whatever is put in or replaced: what is read is the outcome that was written, or nothing."""
+    """With any text put in or replaced, what is read is the outcome that was written, or nothing."""
     for word in ("success", "failure"):
         text = outcome(word)
         at = data.draw(st.integers(0, len(text) - 1))

@@ -454,3 +454,10 @@ def test_numbers_are_written_for_people():
     assert number(None, 2, "none solved") == "none solved"
     found = [p_value(p) for p in (1.0, 0.9999, 0.04999, 0.001, 0.00099)]
     assert found == ["> 0.999", "> 0.999", "0.0500", "0.0010", "< 0.001"]
+
+
+def test_folders_of_evaluations_may_have_commas(tmp_path):
+    made = {name: make_results(name, "miniwob", 0.5) for name in ("sft", "rl")}
+    folders = {name: write_evaluation(tmp_path / f"{name},1", one) for name, one in made.items()}
+    found = read_evaluations(", ".join(f"{name}={folder}" for name, folder in folders.items()))
+    assert [one.label for one in found] == ["sft", "rl"]

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from collection.viewer.app import Viewer, link, make_app
+from collection.viewer.app import ROUTES, Viewer, link, make_app
 from collection.viewer.episodes import changed, parting, step_pages
 from collection.viewer.export import export
+from collection.viewer.folders import Folders
+from collection.viewer.index import EpisodeIndex
 from collection.viewer.labels import Labels
+from collection.viewer.pages import Pages
 from rmsweb_jax.errors import UserError
 from tests.trajectories import CLICK, SHOT, TYPE, numbered, step, trajectory
 from tests.viewer.made import NO_SHOT, make_runs
@@ -163,8 +166,8 @@ def test_a_failure_says_why_where_it_went_wrong_and_where_that_is_known_from(cli
     )
     assert "From a mined pair, whose failure cues named." in failed
     assert link("/pair", data="runs/mine/audit", task=TASK).replace("&", "&amp;") in failed
-    beside = link("/compare", task=TASK, first=f"{TASK}#teacher-1", second=f"{TASK}#teacher-2")
-    assert beside.replace("&", "&amp;") in failed
+    paired = link("/compare", task=TASK, first=f"{TASK}#teacher-1", second=f"{TASK}#teacher-2")
+    assert paired.replace("&", "&amp;") in failed
     assert "Why it failed" not in client.get(EPISODE).text
     captcha = client.get(link("/episode", data="runs/collect", id="miniwob/login-user/2#teacher-1")).text
     assert (
@@ -354,3 +357,18 @@ def test_a_short_export_says_so(work, tmp_path):
     kinds = Counter(name.partition("-")[0] for name in names)
     assert (kinds["episode"], kinds["chain"], kinds["pair"], kinds["compare"]) == (2, 2, 1, 2)
     assert "Only some of the 11 episodes" in (tmp_path / "out/not-exported.html").read_text()
+
+
+def test_trainings_of_several_folders_keep_their_names_and_a_damaged_one_ends_no_export(tmp_path):
+    for name in ("alpha", "beta"):
+        folder = tmp_path / name / "rl"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "metrics.jsonl").write_text('{"step": 1, "loss/train": 0.5}\n')
+    folders = Folders([tmp_path / "alpha", tmp_path / "beta"])
+    index = EpisodeIndex(tmp_path / "index.sqlite", folders)
+    pages = Pages(folders, index, Labels(tmp_path / "labels"))
+    page = ROUTES["/trainings"](pages, {"data": "alpha/rl,beta/rl"})
+    assert [line["label"] for line in page.values["plots"][0]["lines"]] == ["alpha/rl", "beta/rl"]
+    (folder / "report.json").write_text('{"stage": "rl", "final": null}')
+    assert export(pages, index, tmp_path / "out", 5).exists()

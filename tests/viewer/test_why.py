@@ -22,8 +22,8 @@ def test_the_papers_contrasts_have_their_steps():
     assert all(one.source == "cues" and "that one did here: " in one.what for one in found)
 
 
-@pytest.mark.parametrize(("name", "beside", "alone"), [("tuned", 55, 41), ("held_out", 18, 14)])
-def test_labelled_cases_are_named_as_often_as_cues_can(name, beside, alone):
+@pytest.mark.parametrize(("name", "paired", "alone"), [("tuned", 55, 41), ("held_out", 18, 14)])
+def test_labelled_cases_are_named_as_often_as_cues_can(name, paired, alone):
     cases = load_cases(name)
     right = [
         sum(
@@ -31,7 +31,7 @@ def test_labelled_cases_are_named_as_often_as_cues_can(name, beside, alone):
         )
         for pairs in ([(case, case.success) for case in cases], [(case, None) for case in cases])
     ]
-    assert right[0] >= beside and right[1] >= alone
+    assert right[0] >= paired and right[1] >= alone
 
 
 @pytest.mark.parametrize(
@@ -106,16 +106,16 @@ def test_a_failure_is_explained_again_when_a_success_or_a_mined_pair_comes(tmp_p
     # The record alone; the pages show no fault before its end.
     assert explained() == ("alone", "constraint_mismatch", 3, "", "")
     write_dataset(tmp_path / "runs/teacher", [OTHER], "trajectories")
-    beside = explained()
-    assert beside == ("cues", "constraint_mismatch", 2, OTHER.trajectory_id, "")
+    paired = explained()
+    assert paired == ("cues", "constraint_mismatch", 2, OTHER.trajectory_id, "")
     write_dataset(tmp_path / "runs/mine/audit", [audit("replay")], "audit_pairs")
     # Its replay says that the decision was not critical.
-    assert explained() == beside
+    assert explained() == paired
     write_dataset(tmp_path / "runs/mine2/audit", [audit("kept")], "audit_pairs")
     assert explained() == ("judge", "filter_context", 1, OTHER.trajectory_id, "runs/mine2/audit")
     assert index.failure_modes(["runs/policy", "runs/teacher"]) == {"filter_context": {"runs/policy": 1}}
     (tmp_path / "runs/mine2/audit/manifest.json").unlink()
-    assert explained() == beside
+    assert explained() == paired
 
 
 def test_failures_for_which_a_request_has_no_time_are_left_to_the_next(tmp_path):

@@ -298,7 +298,7 @@ class JudgeEndpoint:
         self._server.should_exit = self._server.force_exit = True
 
     async def _complete(self, request: Request) -> JSONResponse:
-        # A judge may run several event loops in turn, which cannot share a connection.
+        # A judge may run several event loops one after another, which cannot share a connection.
         headers = {"Connection": "close"}
         client = self._clients.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
         if client is None:
