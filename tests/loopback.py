@@ -8,9 +8,10 @@ import http.server
 import ipaddress
 import pathlib
 import socket
+import socketserver
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from cryptography import x509
@@ -46,16 +47,57 @@ class PageHandler(http.server.BaseHTTPRequestHandler):
     def delete(self) -> None:
         self.send_error(405)
 
-    def reply(self, body: str, kind: str = "text/html; charset=utf-8", status: int = 200) -> None:
-        data = body.encode()
+    def reply(
+        self,
+        body: str | bytes,
+        kind: str = "text/html; charset=utf-8",
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        data = body.encode() if isinstance(body, str) else body
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
+        for name, value in {
+            "Content-Type": kind,
+            "Content-Length": str(len(data)),
+            **(headers or {}),
+        }.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
 
+    def move(self, where: str, status: int = 302) -> None:
+        self.reply("", status=status, headers={"Location": where})
+
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+@contextlib.contextmanager
+def listening(handle: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Runs a server of raw connections, a thread each; yields its port of 127.0.0.1.
+
+    Args:
+      handle: serves a connection, which is closed when it returns; its errors end that connection alone.
+    """
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            handle(self.request)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads, block_on_close, request_queue_size = True, False, 256
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            pass
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextlib.contextmanager

@@ -12,14 +12,9 @@ import pytest
 from collection.browser.config import BrowserConfig
 from collection.browser.session import Browser
 from collection.environments.miniwob import MiniWobEpisode, MiniWobServer
-from tests.loopback import serving
+from tests.loopback import PageHandler, serving
 
 PAGES = pathlib.Path(__file__).with_name("pages")
-
-
-class _QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.fixture(scope="session")
@@ -31,8 +26,11 @@ def miniwob_server() -> Iterator[MiniWobServer]:
 @pytest.fixture(scope="session")
 def local_pages() -> Iterator[str]:
     """The URL of the test pages, at `http://127.0.0.1:PORT`; `other.test` is the same server."""
-    handler = functools.partial(_QuietHandler, directory=str(PAGES))
-    with serving(handler) as address:
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        log_message = PageHandler.log_message  # pyright: ignore[reportAssignmentType]
+
+    with serving(functools.partial(Handler, directory=str(PAGES))) as address:
         yield f"http://{address}"
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import threading
 from collections.abc import Iterator
 
 from tests.browser.pdfs import make_pdf
+from tests.loopback import PageHandler, serving
 
 _PAGES = {
     "/fine": "<title>fine</title><button>Fine</button>",
@@ -17,6 +17,8 @@ _PAGES = {
     "/stay": "<input><script>onbeforeunload = (e) => { e.preventDefault(); return 'stay' }</script>",
     "/storm": "<button onclick='for (let i = 0; i < 200; i++) window.open(\"/fine\")'>Open</button>"
     "<script>for (let i = 0; i < 50; i++) window.open('/fine')</script>",
+    "/slow": "<title>Slow</title><button>Buy</button><script src=/silent></script>Later",
+    "/slow-link": "<a href=/slow>Slow page</a>",
     "/never": "<a href=/silent target=_blank>Never</a>",
     "/opener": "<button onclick='window.open(\"/closer\")'>Open</button>",
     "/closer": "<title>closer</title><script>close()</script>",
@@ -31,69 +33,38 @@ _PAGES = {
 }
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(PageHandler):
+    closing = threading.Event()
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        try:
+    def get(self) -> None:
+        # The browser may have stopped to listen. What has no answer ends without a word.
+        with contextlib.suppress(OSError):
             self._answer()
-        except OSError:
-            self.close_connection = True  # The browser has stopped to listen.
 
     def _answer(self) -> None:
         if self.path in _PAGES:
-            page = _PAGES[self.path]
-            self._send(page.encode() if isinstance(page, str) else page, "text/html; charset=utf-8")
+            self.reply(_PAGES[self.path])
         elif self.path == "/data.csv":
-            self._send(b"a,b\n1,2\n", "text/csv")
+            self.reply("a,b\n1,2\n", "text/csv")
         elif self.path == "/report":
-            self._send(make_pdf("Hello there"), "application/pdf")
+            self.reply(make_pdf("Hello there"), "application/pdf")
         elif self.path == "/odd":
-            self._send(b"x", "text/plain", {"Content-Disposition": 'attachment; filename="../../e $(v).txt"'})
+            name = 'attachment; filename="../../e $(v).txt"'
+            self.reply("x", "text/plain", headers={"Content-Disposition": name})
         elif self.path == "/redirects":
-            self._send(b"", "text/html", {"Location": "/redirects"}, 302)
+            self.reply("", status=302, headers={"Location": "/redirects"})
         elif self.path == "/login":
-            self._send(b"", "text/html", {"WWW-Authenticate": "Basic realm=x"}, 401)
+            self.reply("", status=401, headers={"WWW-Authenticate": "Basic realm=x"})
         elif self.path == "/big":
-            self._stream(b"0" * 1_000_000, 100)
+            self.reply(bytes(100_000_000), "application/zip")
         elif self.path == "/silent":
-            self.server.closing.wait(10)  # type: ignore[attr-defined]
-        else:
-            self.close_connection = True
-
-    def _send(self, body: bytes, kind: str, more: dict[str, str] | None = None, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        for name, value in (more or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _stream(self, part: bytes, times: int) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/zip")
-        self.send_header("Connection", "close")
-        self.end_headers()
-        for _ in range(times):
-            self.wfile.write(part)
+            self.closing.wait(10)
 
 
 @contextlib.contextmanager
 def hostile_site() -> Iterator[str]:
     """The URL of the site, at `http://127.0.0.1:PORT`."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
-    server.closing = threading.Event()  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.closing.set()  # type: ignore[attr-defined]
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    _Handler.closing.clear()
+    with serving(_Handler) as address:
+        yield f"http://{address}"
+        _Handler.closing.set()

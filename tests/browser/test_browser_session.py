@@ -153,18 +153,15 @@ def test_a_driver_whose_port_is_in_use_is_started_again(folder: str) -> None:
         assert browser.script("return 6 * 7") == 42
 
 
-def test_missing_programs_are_reported_in_one_line() -> None:
-    with pytest.raises(UserError, match=r"^/nowhere/chromium not found; install chromium"):
-        Browser(BrowserConfig(chromium="/nowhere/chromium"))
-
-
-def test_a_wrong_driver_program_is_reported_in_one_line_and_leaves_no_profile() -> None:
+def test_missing_and_wrong_programs_are_reported_in_one_line_and_leave_no_profile() -> None:
     mine = f"{tempfile.gettempdir()}/rmsweb.{os.getpid()}-*"
     before = set(glob.glob(mine))
-    with pytest.raises(
-        UserError, match="no browser session from /bin/false: the driver did not start: no output"
+    for changes, line in (
+        ({"chromium": "/nowhere/chromium"}, "^/nowhere/chromium not found; install chromium"),
+        ({"chromedriver": "/bin/false"}, "^no browser session from /bin/false: the driver did not start: no"),
     ):
-        Browser(BrowserConfig(chromedriver="/bin/false"))
+        with pytest.raises(UserError, match=line):
+            Browser(BrowserConfig(**changes))
     assert set(glob.glob(mine)) == before
 
 

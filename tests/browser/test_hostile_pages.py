@@ -96,23 +96,22 @@ def works(browser: Browser, site: str) -> bool:
 GONE = "The page does not respond; it was closed"
 
 
-def test_a_page_that_hangs_is_replaced(browser: Browser, site: str) -> None:
+def test_a_page_that_hangs_at_once_or_on_a_click_is_replaced(browser: Browser, site: str) -> None:
     assert go(browser, f"{site}/hang-at-once").text == GONE
     assert [(tab.tab_id, tab.url) for tab in browser.tabs()] == [("0001", "about:blank")]
-    assert works(browser, site)
-
-
-def test_a_page_that_hangs_on_a_click_is_replaced(browser: Browser, site: str) -> None:
     go(browser, f"{site}/hang")
     result = click(browser)
     assert result.error and result.text == GONE
     assert works(browser, site)
 
 
-def test_a_page_that_crashes_at_a_snapshot_is_replaced(
+def test_a_page_that_crashes_is_replaced_also_at_a_snapshot(
     browser: Browser, site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go(browser, f"{site}/fine")
+    with pytest.raises(tabs.PageError, match="has crashed"):
+        browser.cdp("Page.crash")
+    assert works(browser, site)
 
     def crash() -> None:
         monkeypatch.undo()
@@ -122,13 +121,6 @@ def test_a_page_that_crashes_at_a_snapshot_is_replaced(
     observation, _ = observe(browser, None)
     assert (observation.url, observation.page_text) == ("about:blank", "")
     assert browser.notices == ["The page has crashed; it was closed"]
-    assert works(browser, site)
-
-
-def test_a_page_that_crashes_is_replaced(browser: Browser, site: str) -> None:
-    go(browser, f"{site}/fine")
-    with pytest.raises(tabs.PageError, match="has crashed"):
-        browser.cdp("Page.crash")
     assert works(browser, site)
 
 
@@ -167,13 +159,10 @@ def test_unreachable_sites_give_a_short_error(browser: Browser, site: str, url: 
     assert result.error and result.text == f"Cannot open {address}: {reason}"
 
 
-@pytest.mark.parametrize("url", ["file:///etc/hostname", "about:settings", "view-source:http://127.0.0.1/"])
-def test_only_pages_of_the_web_are_opened(browser: Browser, url: str) -> None:
-    assert go(browser, url).text.startswith("Cannot open")
-    assert browser.tabs()[0].url == "about:blank"
-
-
-def test_links_to_the_machine_lead_nowhere(browser: Browser, site: str) -> None:
+def test_only_pages_of_the_web_are_opened(browser: Browser, site: str) -> None:
+    for url in ("file:///etc/hostname", "about:settings", "view-source:http://127.0.0.1/"):
+        assert go(browser, url).text.startswith("Cannot open")
+        assert browser.tabs()[0].url == "about:blank"
     go(browser, f"{site}/links")
     for index in range(1, 5):
         assert not click(browser, index).changed
@@ -207,6 +196,13 @@ def test_a_window_whose_page_never_comes_is_closed(browser: Browser, site: str) 
     observation, _ = observe(browser, None)
     assert observation.url == f"{site}/never" and len(observation.tabs) == 1
     assert works(browser, site)
+
+
+def test_a_page_with_an_endless_script_is_used_after_the_limit(browser: Browser, site: str) -> None:
+    go(browser, f"{site}/slow-link")
+    result = click(browser)
+    assert not result.error, result.text
+    assert "Buy" in take_snapshot(browser).page_text
 
 
 def test_an_episode_cannot_go_back_to_pages_of_an_earlier_one(browser: Browser, site: str) -> None:

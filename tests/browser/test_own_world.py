@@ -42,7 +42,7 @@ def report(browser: Browser) -> dict[str, Any]:
     return json.loads(browser.script("return document.getElementById('report').textContent"))
 
 
-def test_a_look_leaves_nothing_in_the_page(
+def test_a_look_and_reading_for_an_action_leave_nothing_in_the_page(
     browser: Browser, local_pages: str, bare: dict[str, object], tmp_path
 ) -> None:
     browser.goto(f"{local_pages}/own_world.html")
@@ -51,31 +51,20 @@ def test_a_look_leaves_nothing_in_the_page(
     for text in ("Heading", "Open", "Closed", "Inside"):
         assert text in observation.page_text
     browser.settle()
-    take_snapshot(browser, peek=True)
-    found = report(browser)
-    assert len(found) >= 60
-    assert {name: value for name, value in found.items() if bare.get(name) != value} == {}
-    assert found.keys() == bare.keys()
-
-
-def test_reading_for_an_action_leaves_nothing_in_the_page(
-    browser: Browser, local_pages: str, bare: dict[str, object]
-) -> None:
-    browser.goto(f"{local_pages}/own_world.html")
-    browser.settle()
     snapshot = take_snapshot(browser)
     index = {target.label[0] or target.text: number for number, target in snapshot.targets.items()}
     assert "Closed" in page_markdown(browser, links=True)
-    assert (
-        do(browser, "get_dropdown_options", index=index["list"]) == f"Options of [{index['list']}]: One | Two"
-    )
+    options = f"Options of [{index['list']}]: One | Two"
+    assert do(browser, "get_dropdown_options", index=index["list"]) == options
     assert do(browser, "input_text", index=index["box"], text="x").endswith("takes no text")
     assert do(browser, "select_dropdown_option", index=index["list"], text="Ten").startswith("[")
     assert do(browser, "scroll", down=False, num_pages=1) == "Cannot scroll further up"
     assert do(browser, "scroll_to_text", text="nowhere") == "Text 'nowhere' not found"
     assert do(browser, "wait", seconds=0) == "Waited 0 s"
     found = report(browser)
+    assert len(found) >= 60
     assert {name: value for name, value in found.items() if bare.get(name) != value} == {}
+    assert found.keys() == bare.keys()
 
 
 def test_dialogs_stop_the_page_as_the_browsers_own_do(browser: Browser, local_pages: str) -> None:

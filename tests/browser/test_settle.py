@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import io
 import threading
 import time
@@ -19,6 +18,7 @@ from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser
+from tests.loopback import PageHandler, serving
 
 QUIET_MS, SETTLE_MS = 20, 2000
 RED = (255, 0, 0)
@@ -42,51 +42,36 @@ LATE = {
 }
 
 
-class _Pictures(http.server.ThreadingHTTPServer):
+class _Pictures:
     """Serves `/late.png` only after a request for `/go`, and counts the requests for every path."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.go, self.asked = threading.Event(), Counter[str]()
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Pictures  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def do_GET(self) -> None:
-        self.server.asked[self.path] += 1
-        if self.path == "/go":
-            self.server.go.set()
-        elif self.path == "/late.png":
-            self.server.go.wait()
-        picture = io.BytesIO()
-        Image.new("RGB", (90, 90), RED).save(picture, "PNG")
-        page = f"<!DOCTYPE html><style>{STYLE}</style>".encode()
-        found = picture.getvalue() if self.path.endswith(".png") else page
-        self.send_response(404 if self.path == "/lost.png" else 200)
-        self.send_header("Content-Type", "image/png" if self.path.endswith(".png") else "text/html")
-        self.send_header("Content-Length", str(len(found)))
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(found)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        self.go, self.asked, self.url = threading.Event(), Counter[str](), ""
 
 
 @pytest.fixture
 def pictures() -> Iterator[_Pictures]:
-    server = _Pictures()
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield server
-    server.go.set()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    site = _Pictures()
+    picture = io.BytesIO()
+    Image.new("RGB", (90, 90), RED).save(picture, "PNG")
+
+    class Handler(PageHandler):
+        def get(self) -> None:
+            site.asked[self.path] += 1
+            if self.path == "/go":
+                site.go.set()
+            elif self.path == "/late.png":
+                site.go.wait()
+            status = 404 if self.path == "/lost.png" else 200
+            if self.path.endswith(".png"):
+                self.reply(picture.getvalue(), "image/png", status)
+            else:
+                self.reply(f"<!DOCTYPE html><style>{STYLE}</style>")
+
+    with serving(Handler) as address:
+        site.url = f"http://{address}"
+        yield site
+        site.go.set()
 
 
 @pytest.fixture(scope="module")

@@ -19,90 +19,104 @@ def look(browser: Browser, url: str) -> Snapshot:
     return take_snapshot(browser)
 
 
-def index_of(snapshot: Snapshot, text: str) -> int:
-    return next(index for index, target in snapshot.targets.items() if target.text == text)
-
-
 def lines(snapshot: Snapshot) -> list[str]:
     return [re.sub(r"\[\d+\]", "[]", render_node(node)) for node in snapshot.nodes]
 
 
-@pytest.fixture
-def elements(browser: Browser, local_pages: str) -> list[str]:
-    return lines(look(browser, f"{local_pages}/elements.html"))
-
-
-def test_inline_text_is_one_line_and_a_break_starts_another(elements: list[str]) -> None:
-    assert elements[:3] == ["Heading", "Plain bold words", "second line"]
+# The lines of `elements.html`: what can be acted on by number, and other text; nothing that is invisible.
+ELEMENTS = """\
+Heading
+Plain bold words
+second line
+[]<a href=/elements.html?q=1 />
+\tLink text
+[]<button id=plain />
+\tPress me
+Never
+[]<button aria-label=Close window />
+Agree
+[]<input id=agree type=checkbox checked=true />
+[]<input id=who value=Ada placeholder=Your name />
+[]<input type=password value=****** />
+[]<textarea id=notes value=old />
+[]<div id=rich />
+\trich
+[]<select id=month value=June options=May|June />
+[]<div id=card />
+\tCard inner
+[]<div id=listening />
+\tListens
+[]<div role=tab aria-selected=true />
+\tTab role
+Not focusable by keys
+[]<a id=outer />
+\tFills its link
+[]<i id=icon />
+[]<button />
+\tWrapped"""
+LABELS = """\
+[]<label id=none type=checkbox />
+\tNone
+[]<label id=away type=checkbox checked=true />
+\tAway
+[]<label id=zero name=size type=radio value=s />
+\tZero
+[]<label id=reader name=size type=radio value=m />
+\tReader
+[]<label id=wrapped type=checkbox />
+\tWrapped
+[]<input id=clear type=checkbox />
+Clear
+[]<label id=file type=file />
+\tChoose a file
+[]<input id=seen type=checkbox />
+Seen
+Off
+Name
+[]<input id=name />"""
+STATES = """\
+[]<input id=name required=true />
+[]<input id=mail type=email value=x invalid=true />
+[]<input id=fixed value=9 readonly=true />
+[]<input id=number type=number min=1 max=5 />
+[]<input id=day type=date min=2026-01-01 format=YYYY-MM-DD />
+[]<button id=bold pressed=true />
+\tBold
+[]<a id=here current=page href=/here />
+\tHere
+[]<div id=level role=slider aria-valuenow=3 aria-valuemin=0 aria-valuemax=10 />
+[]<input id=plain />"""
+SHADOW = """\
+|SHADOW(open)|<open-box />
+\t[]<button />
+\t\tOpen button
+|SHADOW(closed)|<closed-box />
+\t[]<button />
+\t\tClosed button"""
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "[]<a href=/elements.html?q=1 />",
-        "[]<button id=plain />",
-        "[]<button aria-label=Close window />",
-        "[]<input id=agree type=checkbox checked=true />",
-        "[]<input id=who value=Ada placeholder=Your name />",
-        "[]<input type=password value=****** />",
-        "[]<textarea id=notes value=old />",
-        "[]<div id=rich />",
-        "[]<select id=month value=June options=May|June />",
-        "[]<div id=card />",
-        "[]<div id=listening />",
-        "[]<div role=tab aria-selected=true />",
-        "[]<i id=icon />",
-    ],
+    ("page", "shown"),
+    [("elements", ELEMENTS), ("labels", LABELS), ("states", STATES), ("shadow", SHADOW)],
 )
-def test_interactive_elements_have_a_line(elements: list[str], line: str) -> None:
-    assert elements.count(line) == 1
+def test_pages_are_listed(browser: Browser, local_pages: str, page: str, shown: str) -> None:
+    snapshot = look(browser, f"{local_pages}/{page}.html")
+    assert lines(snapshot) == shown.splitlines()
+    indices = [node.index for node in snapshot.nodes if node.index is not None]
+    assert indices == list(range(1, len(indices) + 1)) == list(snapshot.targets)
+    assert f"{len(indices)} interactive" in snapshot.stats
 
 
-@pytest.mark.parametrize(
-    "text", ["Not displayed", "Not visible", "Transparent", "Far away", "secret", "nothing"]
-)
-def test_invisible_elements_are_left_out(elements: list[str], text: str) -> None:
-    assert text not in "\n".join(elements)
-
-
-@pytest.mark.parametrize("text", ["Never", "Agree", "Not focusable by keys"])
-def test_text_that_cannot_be_acted_on_stays_text(elements: list[str], text: str) -> None:
-    assert text in elements  # Without a tab: under no index.
-
-
-def test_an_element_filling_its_link_is_not_indexed_again(elements: list[str]) -> None:
-    at = elements.index("[]<a id=outer />")
-    assert elements[at + 1] == "\tFills its link"
-
-
-def test_a_container_that_only_listens_has_no_index(elements: list[str]) -> None:
-    assert "[]<div id=wrapper />" not in elements
-    assert elements[elements.index("\tWrapped") - 1] == "[]<button />"
-
-
-def test_indices_are_in_page_order_from_one(browser: Browser, local_pages: str) -> None:
-    snapshot = look(browser, f"{local_pages}/elements.html")
-    shown = [node.index for node in snapshot.nodes if node.index is not None]
-    assert shown == list(range(1, len(shown) + 1)) == list(snapshot.targets)
-    assert f"{len(shown)} interactive" in snapshot.stats
+def test_lists_are_listed_as_such(browser: Browser, local_pages: str) -> None:
+    text = look(browser, f"{local_pages}/popups.html").page_text
+    assert "<input id=far role=combobox aria-label=Far aria-expanded=false readonly=true />" in text
+    assert "<div id=inner role=combobox aria-expanded=false />\n\tSelect" in text
 
 
 def test_covered_elements_lose_their_index_and_keep_their_text(browser: Browser, local_pages: str) -> None:
     snapshot = look(browser, f"{local_pages}/covered.html")
     assert [target.text for target in snapshot.targets.values()] == ["Partly", "Free"]
     assert any(node.text.startswith("Under") for node in snapshot.nodes)
-
-
-def test_open_and_closed_shadow_roots_are_entered(browser: Browser, local_pages: str) -> None:
-    snapshot = look(browser, f"{local_pages}/shadow.html")
-    assert lines(snapshot) == [
-        "|SHADOW(open)|<open-box />",
-        "\t[]<button />",
-        "\t\tOpen button",
-        "|SHADOW(closed)|<closed-box />",
-        "\t[]<button />",
-        "\t\tClosed button",
-    ]
 
 
 def test_closed_shadow_roots_around_slotted_content_are_found_by_their_listeners(browser: Browser) -> None:

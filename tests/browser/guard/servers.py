@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 from collections.abc import Callable, Iterator
+
+from tests.loopback import listening
 
 Answer = Callable[[socket.socket, bytes], None]
 
@@ -13,36 +14,21 @@ Answer = Callable[[socket.socket, bytes], None]
 @contextlib.contextmanager
 def answering(answer: Answer) -> Iterator[int]:
     """Serves a port with `answer(connection, head)` for each request until its connection closes."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
 
     def serve(connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(30)
-            while True:
-                head = b""
-                # What follows the head is for `answer`.
-                while not head.endswith(b"\r\n\r\n"):
-                    byte = connection.recv(1)
-                    if not byte:
-                        return
-                    head += byte
-                answer(connection, head.removesuffix(b"\r\n\r\n"))
+        connection.settimeout(30)
+        while True:
+            head = b""
+            # What follows the head is for `answer`.
+            while not head.endswith(b"\r\n\r\n"):
+                byte = connection.recv(1)
+                if not byte:
+                    return
+                head += byte
+            answer(connection, head.removesuffix(b"\r\n\r\n"))
 
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+    with listening(serve) as port:
+        yield port
 
 
 def page(body: bytes, kind: str = "text/html", status: str = "200 OK", extra: str = "") -> bytes:

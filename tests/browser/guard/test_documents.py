@@ -54,20 +54,14 @@ class Site:
                     site.asked.append(self.headers["Host"] + path)
                     site.changed.notify_all()
                 if path == "/redirect":
-                    self.send_response(302)
-                    self.send_header("Location", query)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
+                    self.move(query)
                 elif path.startswith("/way/"):
                     self.reply("<title>Way</title>" + WAYS[path[5:]].format("https://evil-c.com/page"))
                 elif path == "/":
                     self.reply(SHOP.format(port=self.server.server_port))
                 else:
-                    self.send_response(200)
-                    self.send_header("Access-Control-Allow-Origin", "*")
-                    self.send_header("Content-Type", KINDS.get(path[1:], "text/html"))
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
+                    kind = KINDS.get(path[1:], "text/html")
+                    self.reply("", kind, headers={"Access-Control-Allow-Origin": "*"})
 
             post = get
 

@@ -60,17 +60,11 @@ class Site:
             handler.close_connection = True
         elif host.startswith("hops"):
             left = int(host[4:])
-            self.move(handler, f"http://hops{left - 1}.test/r" if left else "http://marked.test/robots.txt")
+            handler.move(f"http://hops{left - 1}.test/r" if left else "http://marked.test/robots.txt")
         elif host == "inside":
-            self.move(handler, "http://10.0.0.1/robots.txt")
+            handler.move("http://10.0.0.1/robots.txt")
         else:
             handler.reply(FILES[host], "text/plain; charset=utf-8")
-
-    def move(self, handler, where):
-        handler.send_response(302)
-        handler.send_header("Location", where)
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +157,7 @@ class _Shop(PageHandler):
         if self.path == "/robots.txt":
             self.reply("User-agent: *\nDisallow: /no\n", "text/plain")
         elif self.path == "/moved":
-            Site.move(self, self, "/no/moved")  # type: ignore[arg-type]
+            self.move("/no/moved")
         else:
             self.reply(
                 "<title>Shop</title><a href=/no/link>Go</a><form method=post action=/no/form><button>Send"

@@ -19,7 +19,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Task
 from tests.browser.guard.raw import GRANTED, REFUSED, UNREACHABLE, get
 from tests.browser.guard.servers import answering, page
-from tests.loopback import tls_context
+from tests.loopback import listening, tls_context
 
 USER, PASSWORD = "agent-7", "tulip-4411-gate"
 
@@ -91,25 +91,13 @@ def socks_proxy(seen, client):
 @contextlib.contextmanager
 def running(serve, tls=None):
     seen: list[str] = []
-    listener = socket.create_server(("127.0.0.1", 0))
 
     def handle(client):
-        with contextlib.suppress(OSError), client:
-            serve(seen, tls.wrap_socket(client, server_side=True) if tls else client)
+        with tls.wrap_socket(client, server_side=True) if tls else client as connection:
+            serve(seen, connection)
 
-    def accept():
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=handle, args=(listener.accept()[0],), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}", seen
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+    with listening(handle) as port:
+        yield f"127.0.0.1:{port}", seen
 
 
 @pytest.fixture(params=["http", "https", "socks5"])

@@ -145,11 +145,7 @@ class Secure(PageHandler):
     port = 0
 
     def get(self):
-        self.send_response(200)
-        self.send_header("Alt-Svc", f'h3=":{self.port}"; ma=3600; persist=1')
-        self.send_header("Content-Length", "6")
-        self.end_headers()
-        self.wfile.write(b"secure")
+        self.reply("secure", headers={"Alt-Svc": f'h3=":{self.port}"; ma=3600; persist=1'})
 
 
 @pytest.mark.parametrize("flags", [(), (ANY_CERTIFICATE,)], ids=["as it is", "any certificate"])

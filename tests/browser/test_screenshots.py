@@ -1,4 +1,4 @@
-"""Redaction of secrets in screenshots, in real Chromium."""
+"""Boxes on screenshots, and redaction of secrets there, in real Chromium."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from collection.browser.guard.redaction import CARD_PLACEHOLDER, Redactor
+from collection.browser.page import ActionTarget
 from collection.browser.snapshot import _SECRETS, draw_boxes, secret_boxes
 
 SECRET = "correct horse"
@@ -133,3 +134,22 @@ def test_card_numbers_are_hidden(number):
 )
 def test_other_numbers_stay(number):
     assert Redactor({}, cards=True).text(f"no {number}.") == f"no {number}."
+
+
+def drawn(box, text="text", index=12):
+    """A white picture of 60 by 40 pixels with the box of an element; what is not white there."""
+    out = io.BytesIO()
+    Image.new("RGB", (60, 40), "white").save(out, format="PNG")
+    png = draw_boxes(out.getvalue(), {index: ActionTarget(1, 0.0, (), "a", text, (), box)})
+    image = Image.open(io.BytesIO(png)).convert("L")
+    return png, image.point([255 if level < 255 else 0 for level in range(256)]).getbbox()
+
+
+def test_boxes_are_on_the_elements_edge_and_cut_at_the_window():
+    box = (10, 8, 50, 30)
+    assert drawn(box)[1] == box and drawn(box) == drawn(box)
+    assert drawn((-5, -5, 200, 200))[1] == (0, 0, 60, 40)
+    assert drawn((70, 5, 90, 20), "")[1] is None
+    # Only little text brings the index.
+    assert drawn(box)[0] == drawn(box, index=17)[0]
+    assert len({drawn(box)[0], drawn(box, "")[0], drawn(box, "", 17)[0]}) == 3
