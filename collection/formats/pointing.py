@@ -374,7 +374,7 @@ def openwebrl_actions(name: str, given: Params, screen: Screen, tab: str) -> lis
             return [to_action("go_to_url", url="about:blank", new_tab=True)]
         case "switch_tab":
             return [to_action("switch_tab", page_id=given.get("tab_index"))]
-        case "close_tab" if tab:
+        case "close_tab":
             return [to_action("close_tab", tab_id=tab)]
         case "done":
             return [to_action("done", text=given.get("response", ""))]

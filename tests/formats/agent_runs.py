@@ -16,6 +16,14 @@ from tests.formats.foreign_runs import write_json
 
 SITE = "https://www.shop.example.co.uk/"
 SIZE = (1440, 900)
+CENTRE = {"click_coordinates": {"x": 720, "y": 450}}
+LAMP = {"input_text": {"index": 0, "text": "lamp", "clear_existing": False}}
+ENTER = {"send_keys": {"keys": "Enter"}}
+HALF = {"scroll": {"down": True, "num_pages": 0.5}}
+OPENED = {"go_to_url": {"url": SITE}}
+ANSWERED = {"done": {"text": "12 EUR"}}
+# A call in the agent's own form; our actions, or the end of the error of its step.
+Mapped = tuple[Any, list[dict[str, Any]] | str]
 
 
 def shot(number: int = 0, size: tuple[int, int] = SIZE) -> bytes:
@@ -32,34 +40,33 @@ def write_shots(folder: Path, *names: str) -> None:
 
 # Fara-7B
 
-FARA_CALLS: tuple[dict[str, Any], ...] = (
-    {"action": "visit_url", "url": "shop.example.co.uk"},
-    {"action": "type", "coordinate": [714, 448], "text": "lamp", "press_enter": True},
-    {"action": "mouse_move", "coordinate": [10, 10]},
-    {"action": "scroll", "pixels": -300},
-    {"action": "terminate", "status": "success"},
+# Each call, and what it becomes: actions of ours, or the reason why there is none.
+FARA: tuple[Mapped, ...] = (
+    (
+        {"action": "visit_url", "url": "shop.example.co.uk"},
+        [{"go_to_url": {"url": "https://shop.example.co.uk"}}],
+    ),
+    # The model sees 1428 x 896 pixels of the window's 1440 x 900.
+    (
+        {"action": "type", "coordinate": [714, 448], "text": "lamp", "press_enter": True},
+        [CENTRE, LAMP, ENTER],
+    ),
+    ({"action": "mouse_move", "coordinate": [10, 10]}, "our action space has no such action"),
+    ({"action": "scroll", "pixels": -300}, [{"scroll": {"down": True, "num_pages": 0.444}}]),
+    ({"action": "terminate", "status": "success"}, [{"done": {"text": "thought 5", "success": True}}]),
 )
+FARA_CALLS = tuple(call for call, _ in FARA)
 
 
 def fara_event(number: int, call: dict[str, Any]) -> dict[str, Any]:
+    url = SITE if number > 1 else "https://www.bing.com/"
     arguments = call | {"thoughts": f"thought {number}"}
-    return {
-        "source": "FaraAgent",
-        "message": f"computer_use( {json.dumps(arguments)} )",
-        "url": SITE if number > 1 else "https://www.bing.com/",
-        "action": "computer_use",
-        "arguments": arguments,
-        "timestamp": f"2025-12-01T10:00:0{number}",
-        "type": "OtherEvent",
-    }
+    return {"message": "computer_use( ... )", "url": url, "action": "computer_use", "arguments": arguments}
 
 
 def fara_text(number: int, call: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "message": f"\nThought #{number}: thought {number}\nAction #{number}: executing tool "
-        f"'{call['action']}' with arguments {json.dumps(call)}",
-        "type": "OtherEvent",
-    }
+    executed = f"executing tool '{call['action']}' with arguments {json.dumps(call)}"
+    return {"message": f"\nThought #{number}: thought {number}\nAction #{number}: {executed}"}
 
 
 def fara_run(
@@ -75,13 +82,13 @@ def fara_run(
         lines.append(fara_text(number, call))
         if structured:
             lines.append(fara_event(number, call))
-        lines.append({"message": f"Observation#{number}: I did {call['action']}.", "type": "OtherEvent"})
+        lines.append({"message": f"Observation#{number}: I did {call['action']}."})
     write_shots(folder, *(f"screenshot{number}.png" for number in range(len(calls) + 1)))
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     (folder / "web_surfer.log").write_text(text + ('{"message": "tor' if torn else ""))
-    final = {"final_answer": "It costs 12 EUR.", "screenshots": [], "is_aborted": False, "token_usage": {}}
+    final = {"final_answer": "It costs 12 EUR.", "is_aborted": False}
     write_json(folder / f"{folder.name}_final_answer.json", final | answer)
-    write_json(folder / "times.json", {"start_time": 1.0, "end_time": 33.5, "duration": 32.5})
+    write_json(folder / "times.json", {"duration": 32.5})
     return folder
 
 
@@ -91,14 +98,18 @@ def fara_score(folder: Path, judge: str, score: Any) -> None:
 
 # Fara-1.5
 
-POINT_CALLS: tuple[dict[str, Any], ...] = (
-    {"action": "left_click", "coordinate": [500, 500]},
-    {"action": "type", "text": "lamp"},
-    {"action": "scroll", "pixels": -500},
-    {"action": "read_page_answer_question", "question": "the price"},
-    {"action": "ask_user_question", "question": "Which lamp?"},
-    {"action": "terminate", "answer": "12 EUR"},
+FARA_1_5: tuple[Mapped, ...] = (
+    ({"action": "left_click", "coordinate": [500, 500]}, [CENTRE]),
+    ({"action": "type", "text": "lamp"}, [LAMP]),
+    ({"action": "scroll", "pixels": -500}, [HALF]),
+    (
+        {"action": "read_page_answer_question", "question": "the price"},
+        [{"extract_structured_data": {"query": "the price"}}],
+    ),
+    ({"action": "ask_user_question", "question": "Which lamp?"}, "our action space has no such action"),
+    ({"action": "terminate", "answer": "12 EUR"}, [ANSWERED]),
 )
+POINT_CALLS = tuple(call for call, _ in FARA_1_5)
 
 
 def fara_point(
@@ -107,62 +118,40 @@ def fara_point(
     status: str = "complete",
     verification: dict[str, Any] | None = None,
 ) -> Path:
-    asked = {"observation_type": "user_message", "content": "Find a lamp.", "message_type": "task"}
-    events: list[dict[str, Any]] = [{"type": "observation", "id": "u", "action_id": None, **asked}]
+    events: list[dict[str, Any]] = [{"type": "observation", "observation_type": "user_message"}]
     for number, call in enumerate(calls, start=1):
-        page = {"observation_type": "environment", "url": SITE, "page_info": "Title: Shop"}
+        page = {"type": "observation", "observation_type": "environment", "url": SITE}
+        said = {"action": call["action"], "arguments": call | {"thoughts": f"thought {number}"}}
+        conversation = {"messages": [{"raw_response": "...", "usage": {"prompt_tokens": 0}}]}
+        output = {"type": "observation", "observation_type": "tool_output", "error": ""}
         events += [
-            page
-            | {
-                "type": "observation",
-                "id": f"o{number}",
-                "screenshot_path": f"screenshot_{number}_pre.png",
-                "action_id": None,
-            },
-            {
-                "type": "action",
-                "id": f"a{number}",
-                "action_name": call["action"],
-                "content": {"action": call["action"], "arguments": call | {"thoughts": f"thought {number}"}},
-                "llm_conversation": {"messages": [{"raw_response": "...", "usage": {"prompt_tokens": 0}}]},
-            },
-            {
-                "type": "observation",
-                "observation_type": "tool_output",
-                "id": f"t{number}",
-                "output": f"I did {call['action']}.",
-                "error": "",
-                "action_id": f"a{number}",
-            },
-            page
-            | {
-                "type": "observation",
-                "id": f"p{number}",
-                "screenshot_path": f"screenshot_{number}_post.png",
-                "action_id": f"a{number}",
-            },
+            page | {"screenshot_path": f"screenshot_{number}_pre.png", "action_id": None},
+            {"type": "action", "id": f"a{number}", "content": said, "llm_conversation": conversation},
+            output | {"output": f"I did {call['action']}.", "action_id": f"a{number}"},
+            page | {"screenshot_path": f"screenshot_{number}_post.png", "action_id": f"a{number}"},
         ]
     write_shots(folder, *(f"screenshot_{number}_pre.png" for number in range(1, len(calls) + 1)))
     outcome = {"answer": "12 EUR"} if status == "complete" else None
     log = {"events": events, "status": status, "outcome": outcome}
     task = {"task_id": "ab12", "instruction": "Find a lamp."}
-    point = {"task": task, "solver_log": log, "verification": verification or {}, "metadata": {}}
+    point = {"task": task, "solver_log": log, "verification": verification or {}}
     write_json(folder / "data_point.json", point)
     return folder
 
 
 # MolmoWeb
 
-MOLMO_ACTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("goto", {"url": SITE}),
-    ("mouse_click", {"x": 720.0, "y": 450.4, "button": "left", "click_type": "single"}),
-    ("keyboard_type", {"text": "lamp"}),
-    ("keyboard_press", {"key": "ControlOrMeta+a"}),
-    ("scroll", {"delta_x": 0.0, "delta_y": 450.0}),
-    ("hover_at", {"x": 1.0, "y": 1.0, "duration": 1.0}),
-    ("send_msg_to_user", {"msg": "[ANSWER] 12 EUR"}),
-    ("send_msg_to_user", {"msg": "[EXIT]"}),
+MOLMO: tuple[Mapped, ...] = (
+    (("goto", {"url": SITE}), [OPENED]),
+    (("mouse_click", {"x": 720.0, "y": 450.4, "button": "left", "click_type": "single"}), [CENTRE]),
+    (("keyboard_type", {"text": "lamp"}), [LAMP]),
+    (("keyboard_press", {"key": "ControlOrMeta+a"}), [{"send_keys": {"keys": "Control+a"}}]),
+    (("scroll", {"delta_x": 0.0, "delta_y": 450.0}), [HALF]),
+    (("hover_at", {"x": 1.0, "y": 1.0, "duration": 1.0}), "our action space has no such action"),
+    (("send_msg_to_user", {"msg": "[ANSWER] 12 EUR"}), "a message that does not end the episode"),
+    (("send_msg_to_user", {"msg": "[EXIT]"}), [ANSWERED]),
 )
+MOLMO_ACTIONS = tuple(action for action, _ in MOLMO)
 
 
 def molmo_run(
@@ -176,33 +165,39 @@ def molmo_run(
         output = {"thought": f"thought {number}", "action": params, "action_name": name}
         steps[str(number)] = {
             "screenshot": f"screenshot_{number:03d}.png",
-            "user_message": f"user_message_{number:03d}.txt",
-            "other_obs": {"prompt": "...", "page_index": 0, "url": SITE, "open_pages_titles": ["Shop"]},
-            "action": {
-                "action_str": f"{name}()",
-                "action_description": f"do {name}",
-                "action_output": output,
-            },
+            "other_obs": {"page_index": 0, "url": SITE, "open_pages_titles": ["Shop"]},
+            "action": {"action_description": f"do {name}", "action_output": output},
             "error": error if number == len(actions) else None,
             "action_timestamp": 1000.0 + number,
             "raw_output": json.dumps({"thought": f"thought {number}", "action": {"name": name, **params}}),
         }
     write_json(folder / "trajectory.json", steps)
-    write_json(folder / "metadata.json", {"goal": "Find a lamp.", "eps_name": folder.name})
+    write_json(folder / "metadata.json", {"goal": "Find a lamp."})
     write_shots(folder / "images", *(f"screenshot_{number:03d}.png" for number in range(1, len(actions) + 1)))
     return folder
 
 
 # WebGym
 
-GYM_ACTIONS: tuple[dict[str, Any], ...] = (
-    {"key": "click", "arguments": {"coordinates": [500, 500]}},
-    {"key": "type", "arguments": {"coordinates": [100, 200], "text": "lamp"}},
-    {"key": "scroll", "arguments": {"direction": "down"}},
-    {"key": "hover", "arguments": {"coordinates": [1, 1]}},
-    {"key": "navigate", "arguments": {"url": SITE}},
-    {"key": "answer", "arguments": {"content": "12 EUR"}},
+GYM: tuple[Mapped, ...] = (
+    ({"key": "click", "arguments": {"coordinates": [500, 500]}}, [CENTRE]),
+    (
+        {"key": "type", "arguments": {"coordinates": [100, 200], "text": "lamp"}},
+        [
+            {"click_coordinates": {"x": 144, "y": 180}},
+            {"input_text": {"index": 0, "text": "lamp"}},
+            ENTER,
+        ],
+    ),
+    (
+        {"key": "scroll", "arguments": {"direction": "down"}},
+        [{"scroll": {"down": True, "num_pages": 0.944}}],
+    ),
+    ({"key": "hover", "arguments": {"coordinates": [1, 1]}}, "our action space has no such action"),
+    ({"key": "navigate", "arguments": {"url": SITE}}, [OPENED]),
+    ({"key": "answer", "arguments": {"content": "12 EUR"}}, [ANSWERED]),
 )
+GYM_ACTIONS = tuple(action for action, _ in GYM)
 
 
 def gym_episode(
@@ -216,37 +211,26 @@ def gym_episode(
     for place, action in enumerate(actions):
         names.append(f"task_{name}_host_8023_step_{place:03d}.png")
         tokens = {"thought": f"thought {place}", "action": f"do {action['key']}", "memory": f"memory {place}"}
+        page = {"title": "Shop", "url": SITE, "width": SIZE[0], "height": SIZE[1]}
+        raw = f"Thought: thought {place}\nAction: do {action['key']}"
+        tokens |= {"observation": "The page changed.", "thinking": ""}
         steps.append(
             {
-                "step_idx": place,
-                "seqlen": 900,
-                "prompt_len": 800,
-                "prompt": "...",
-                "completion": "...",
                 "observation": {
                     "image_path": f"/mnt/logs/rollout/3/{names[-1]}",
-                    "page_metadata": {"title": "Shop", "url": SITE, "width": SIZE[0], "height": SIZE[1]},
+                    "page_metadata": page,
                     "ac_tree": "",
                 },
-                "action": {"action": action, "action_string": f"do {action['key']}"},
-                "response": {
-                    "raw_response": f"Thought: thought {place}\nAction: do {action['key']}",
-                    "raw_prompt": "[]",
-                    "answering_tokens": tokens | {"observation": "The page changed.", "thinking": ""},
-                },
-                "reward": {"reward": 0, "evaluation": "", "is_blocked": False, "submit": False},
+                "action": {"action": action},
+                "response": {"raw_response": raw, "answering_tokens": tokens},
             }
         )
     episode = {
-        "task_id": name,
-        "episode_idx": number,
-        "n_steps": len(steps),
         "reward": 1.0,
-        "screenshot_paths": [],
         "evaluation": ["criterion 1: met"],
         "is_blocked": False,
         "episode_timed_out": False,
-        "task_info": {"task_name": "Find a lamp.", "website": SITE, "difficulty": 3},
+        "task_info": {"task_name": "Find a lamp.", "website": SITE},
         "steps": steps,
     }
     write_shots(folder, *names)
@@ -255,31 +239,30 @@ def gym_episode(
 
 # OpenWebRL
 
-RL_CALLS: tuple[tuple[dict[str, Any], ...], ...] = (
-    ({"name": "click", "arguments": {"point_2d": [500, 500]}},),
+RL: tuple[Mapped, ...] = (
+    (({"name": "click", "arguments": {"point_2d": [500, 500]}},), [CENTRE]),
     (
-        {"name": "write", "arguments": {"message": "lamp"}},
-        {"name": "press_keys", "arguments": {"keys": ["Enter"]}},
+        (
+            {"name": "write", "arguments": {"message": "lamp"}},
+            {"name": "press_keys", "arguments": {"keys": ["Enter"]}},
+        ),
+        [{"input_text": {"index": 0, "text": "lamp"}}, ENTER],
     ),
-    ({"name": "drag", "arguments": {"start_point_2d": [1, 1], "end_point_2d": [2, 2]}},),
-    ({"name": "scroll", "arguments": {"direction": "down", "amount": 0.5}},),
-    ({"name": "done", "arguments": {"response": "12 EUR"}},),
+    (
+        ({"name": "drag", "arguments": {"start_point_2d": [1, 1], "end_point_2d": [2, 2]}},),
+        "our action space has no such action",
+    ),
+    (({"name": "scroll", "arguments": {"direction": "down", "amount": 0.5}},), [HALF]),
+    (({"name": "done", "arguments": {"response": "12 EUR"}},), [ANSWERED]),
 )
+RL_CALLS = tuple(calls for calls, _ in RL)
 _IMAGE = "screenshot:\n<|vision_start|><|image_pad|><|vision_end|>"
 
 
 def rl_observation(image: bool = True) -> str:
-    lines = [
-        "<observation>",
-        f"screen size: {SIZE[0]} x {SIZE[1]}",
-        "Current tab: 1",
-        "Available tabs:",
-        "- Tab 0: about:blank",
-        f"- Tab 1 (active): {SITE} - Shop",
-        *([_IMAGE] if image else []),
-        "</observation>",
-    ]
-    return "\n".join(lines)
+    tabs = f"Current tab: 1\nAvailable tabs:\n- Tab 0: about:blank\n- Tab 1 (active): {SITE} - Shop\n"
+    shown = f"{_IMAGE}\n" if image else ""
+    return f"<observation>\nscreen size: {SIZE[0]} x {SIZE[1]}\n{tabs}{shown}</observation>"
 
 
 def rl_reply(number: int, calls: tuple[dict[str, Any], ...]) -> str:
@@ -318,8 +301,6 @@ def rl_sample(
         [f"data:image/png;base64,{base64.b64encode(shot(number)).decode()}"] for number in range(len(calls))
     ]
     sample = {
-        "sample_id": task,
-        "total_steps": len(calls),
         "llm_input_texts": prompt,
         "llm_response": response,
         "images": images,
@@ -334,13 +315,7 @@ def rl_sample(
 
 def rl_result(folder: Path, task: str = "webvoyager_83", **reward: Any) -> None:
     judged = {"format": 1.0, "judge": 1.0, "judge_text": "It is so. SUCCESS", "judge_timeout": False}
-    row = {
-        "task_id": task.replace("_", "/"),
-        "start_url": SITE,
-        "intent": "Find a lamp.",
-        "status": "Status.COMPLETED",
-        "reward": 1.0,
-        "metadata": {"reward": judged | {"judge_prompt_variant": "default"} | reward},
-    }
+    reward = judged | {"judge_prompt_variant": "default"} | reward
+    row = {"start_url": SITE, "intent": "Find a lamp.", "metadata": {"reward": reward}}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"results_task_{task}.jsonl").write_text(json.dumps(row) + "\n")

@@ -57,7 +57,7 @@ RESULTS = (
             "success": True,
             "extracted_content": "12 EUR",
             "long_term_memory": "Task completed",
-            "judgement": {"reasoning": "seen", "verdict": True, "failure_reason": ""},
+            "judgement": {"verdict": True},
         }
     ],
 )
@@ -90,15 +90,10 @@ def history_item(number: int, **changes: Any) -> dict[str, Any]:
             "action": ACTIONS[place],
             "thinking": f"thinking {number}",
         },
-        "result": [
-            {"is_done": False, "include_extracted_content_only_once": False, "include_in_memory": False}
-            | result
-            for result in RESULTS[place]
-        ],
+        "result": RESULTS[place],
         "state": {
-            "tabs": [{"url": SHOP, "title": "Shop", "target_id": "ABCD", "parent_target_id": None}],
+            "tabs": [{"url": SHOP, "title": "Shop", "target_id": "ABCD"}],
             "screenshot_path": f"/tmp/browser_use_agent_1/screenshots/step_{number}.png",
-            "interacted_element": [None] * len(ACTIONS[place]),
             "url": SHOP,
             "title": "Shop",
         },
@@ -139,7 +134,6 @@ def first_version_item(actions: list[dict[str, Any]], done: bool = False) -> dic
         "state": {
             "tabs": [{"page_id": 0, "url": SHOP, "title": "Shop"}],
             "screenshot": base64.b64encode(png(9)).decode(),
-            "interacted_element": [None],
             "url": SHOP,
             "title": "Shop",
         },
@@ -180,11 +174,8 @@ def webvoyager_run(
     if calls:
         lines = ["INFO - ########## TASKAmazon--0 ##########"]
         for call in range(calls):
-            lines += [
-                "INFO - Calling gpt4v API...",
-                f"INFO - Prompt Tokens: {1000 + call}; Completion Tokens: {50 + call}",
-                f"INFO - Accumulate Prompt Tokens: {1000 + call}; Accumulate Completion Tokens: {50 + call}",
-            ]
+            tokens = f"Prompt Tokens: {1000 + call}; Completion Tokens: {50 + call}"
+            lines += [f"INFO - {tokens}", f"INFO - Accumulate {tokens}"]
         (folder / "agent.log").write_text("\n".join(lines))
     return folder
 
@@ -236,7 +227,6 @@ def mind2web_v2(folder: Path, **changes: Any) -> Path:
     )
     steps = [
         {
-            "step": number,
             "screenshot": f"{number:04d}.jpg",
             "url": url,
             "action": action,
@@ -250,7 +240,6 @@ def mind2web_v2(folder: Path, **changes: Any) -> Path:
         "task": "Find the store's hours.",
         "task_id": folder.name,
         "agent_final_answer": "It opens at 10.",
-        "reference_length": 8,
         "action_history": steps,
     }
     write_json(folder / "result.json", result | changes)
@@ -261,16 +250,7 @@ def mind2web_v2(folder: Path, **changes: Any) -> Path:
 
 
 def evaluation(folder: Path, mode: str, labels: dict[str, Any], torn: bool = False) -> Path:
-    lines = [
-        json.dumps(
-            {
-                "task_id": task_id,
-                "evaluation_details": {"response": "Status: success", "predicted_label": label},
-                "predicted_label": label,
-            }
-        )
-        for task_id, label in labels.items()
-    ]
+    lines = [json.dumps({"task_id": name, "predicted_label": label}) for name, label in labels.items()]
     path = folder / f"{mode}_o4-mini_score_threshold_3_auto_eval_results.json"
     path.write_text("\n".join(lines) + ('\n{"task_id": "' if torn else "\n"))
     return path

@@ -4,7 +4,6 @@ import copy
 import json
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,34 +57,35 @@ def damaged(value: Any, rng: random.Random) -> Any:
     return value
 
 
-def small_run(kind: str, root: Path) -> Path:
-    """Writes a run of a kind; returns its main file."""
-    if kind == "browser_use":
-        items = [foreign_runs.history_item(1), foreign_runs.history_item(4)]
-        return foreign_runs.browser_use_run(root / "a", items)
-    if kind == "webvoyager":
-        chat = foreign_runs.webvoyager_messages("Click [3]", "ANSWER; 1")
-        return (
-            foreign_runs.webvoyager_run(root / "taskA--1", *chat, calls=2, shots=(1,))
-            / "interact_messages.json"
+# A small run of each kind in a folder; its main file.
+SMALL = {
+    "browser_use": lambda root: foreign_runs.browser_use_run(
+        root / "a", [foreign_runs.history_item(1), foreign_runs.history_item(4)]
+    ),
+    "webvoyager": lambda root: (
+        foreign_runs.webvoyager_run(
+            root / "taskA--1",
+            *foreign_runs.webvoyager_messages("Click [3]", "ANSWER; 1"),
+            calls=2,
+            shots=(1,),
         )
-    if kind == "online_mind2web":
-        return foreign_runs.mind2web_v2(root / "a") / "result.json"
-    if kind == "fara":
-        return agent_runs.fara_point(root / "a", agent_runs.POINT_CALLS[:2]) / "data_point.json"
-    if kind == "molmoweb":
-        return agent_runs.molmo_run(root / "a", agent_runs.MOLMO_ACTIONS[-2:]) / "trajectory.json"
-    if kind == "webgym":
-        return agent_runs.gym_episode(root, agent_runs.GYM_ACTIONS[:2])
-    if kind == "atif":
-        return atif_run(root)
-    return agent_runs.rl_sample(root, agent_runs.RL_CALLS[-2:])
+        / "interact_messages.json"
+    ),
+    "online_mind2web": lambda root: foreign_runs.mind2web_v2(root / "a") / "result.json",
+    "fara": lambda root: agent_runs.fara_point(root / "a", agent_runs.POINT_CALLS[:2]) / "data_point.json",
+    "molmoweb": lambda root: (
+        agent_runs.molmo_run(root / "a", agent_runs.MOLMO_ACTIONS[-2:]) / "trajectory.json"
+    ),
+    "webgym": lambda root: agent_runs.gym_episode(root, agent_runs.GYM_ACTIONS[:2]),
+    "openwebrl": lambda root: agent_runs.rl_sample(root, agent_runs.RL_CALLS[-2:]),
+    "atif": atif_run,
+}
 
 
 @pytest.mark.parametrize("kind", READERS)
 def test_damage_is_survived(tmp_path, kind):
     root = tmp_path / "runs"
-    path = small_run(kind, root)
+    path = SMALL[kind](root)
     whole, rng = json.loads(path.read_text()), random.Random(0)
     read = 0
     for _ in range(ROUNDS):
@@ -101,7 +101,7 @@ def test_damage_is_survived(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", READERS)
 def test_a_broken_run_is_skipped_and_named(tmp_path, kind):
-    path = small_run(kind, tmp_path / "runs")
+    path = SMALL[kind](tmp_path / "runs")
     path.write_text('{"half')
     runs, report = imported(kind, tmp_path / "runs")
     assert not runs and report["runs"] == 1

@@ -11,10 +11,16 @@ from collection.formats.pointing import molmoweb_actions, openwebrl_actions, web
 from rmsweb_jax.actions import parse_reply
 from rmsweb_jax.records.schema import ActionResult, Tab
 from tests.formats.agent_runs import (
+    CENTRE,
+    FARA,
+    FARA_1_5,
     FARA_CALLS,
+    GYM,
     GYM_ACTIONS,
+    MOLMO,
     MOLMO_ACTIONS,
     POINT_CALLS,
+    RL,
     RL_CALLS,
     SITE,
     fara_point,
@@ -30,7 +36,6 @@ from tests.formats.foreign_runs import write_json
 from tests.formats.imports import actions, imported, shots, summary
 
 SCREEN = Screen(1440, 900)
-CENTRE = {"click_coordinates": {"x": 720, "y": 450}}
 NEVER = {"steps.messages", "steps.observation.elements", "model"}
 
 
@@ -40,73 +45,46 @@ def one(kind, tmp_path, tasks=None):
     return run, report
 
 
+def check(run, folder, table, unknown, known, **fields):
+    """Asserts what steps, screenshots and task have become, and what the record calls missing."""
+    for step, (_, ours) in zip(run.steps, table, strict=True):
+        if isinstance(ours, str):
+            assert step.error.startswith("No counterpart for action '") and step.error.endswith(f": {ours}")
+        else:
+            assert not step.error and actions(step) == ours
+    assert summary(run) == {"outcome": "done", "final_text": "12 EUR", "success": True, **fields}
+    assert (run.task.objective, run.task.website, run.task.site) == ("Find a lamp.", SITE, "example.co.uk")
+    assert shots(run, folder) == [shot(number) for number in range(len(table))]
+    assert unknown <= set(run.missing) and not known & set(run.missing)
+
+
 def test_every_field_of_a_fara_7b_folder(tmp_path):
     fara_score(fara_run(tmp_path / "runs/Shop--1", torn=True), "AgentTrek_eval-3", 1)
     run, report = one("fara", tmp_path, {"Shop--1": TaskInfo("Find a lamp.", SITE)})
-    assert summary(run) == {
-        "outcome": "done",
-        "declared_success": True,
-        "final_text": "It costs 12 EUR.",
-        "success": True,
-        "judge": "AgentTrek_eval-3",
-        "judge_text": "Status: success",
-        "seconds": 32.5,
-        "source": "fara",
-    }
-    assert run.task.model_dump(exclude_defaults=True) == {
-        "task_id": "fara/Shop--1",
-        "website": SITE,
-        "objective": "Find a lamp.",
-        "site": "example.co.uk",
-    }
-    opened, entered, moved, scrolled, ended = run.steps
-    assert actions(opened) == [{"go_to_url": {"url": "https://shop.example.co.uk"}}]
-    assert opened.results == (ActionResult(action="go_to_url", text="I did visit_url."),)
-    assert parse_reply(opened.response).thinking == "thought 1"
-    # The model sees 1428 x 896 pixels of the window's 1440 x 900.
-    assert actions(entered) == [
-        CENTRE,
-        {"input_text": {"index": 0, "text": "lamp", "clear_existing": False}},
-        {"send_keys": {"keys": "Enter"}},
-    ]
-    assert [(done.action, done.text) for done in entered.results] == [("click_coordinates", "I did type.")]
-    assert moved.error == "No counterpart for action 'mouse_move': our action space has no such action"
-    assert moved.response == 'Thought: thought 3\nAction: {"action": "mouse_move", "coordinate": [10, 10]}'
-    assert actions(scrolled) == [{"scroll": {"down": True, "num_pages": 0.444}}]
-    assert actions(ended) == [{"done": {"text": "thought 5", "success": True}}]
     # The screenshot before step N is that after action N - 1.
-    assert shots(run, tmp_path / "runs") == [shot(number) for number in range(5)]
-    assert entered.observation.url == SITE and "steps.usage" in run.missing
-    assert not {"success", "task.objective", "seconds", "declared_success", "outcome"} & set(run.missing)
+    check(
+        *(run, tmp_path / "runs", FARA, {"steps.usage"}),
+        {"success", "task.objective", "seconds", "declared_success", "outcome"},
+        final_text="It costs 12 EUR.",
+        declared_success=True,
+        judge="AgentTrek_eval-3",
+        judge_text="Status: success",
+        seconds=32.5,
+        source="fara",
+    )
+    opened, entered, moved, *_ = run.steps
+    assert opened.results == (ActionResult(action="go_to_url", text="I did visit_url."),)
+    assert parse_reply(opened.response).thinking == "thought 1" and entered.observation.url == SITE
+    assert [(done.action, done.text) for done in entered.results] == [("click_coordinates", "I did type.")]
+    assert moved.response == 'Thought: thought 3\nAction: {"action": "mouse_move", "coordinate": [10, 10]}'
     assert (report["steps"], report["steps_mapped"], report["screenshots"]) == (5, 4, 5)
 
 
 def test_a_fara_log_in_words_alone(tmp_path):
     fara_run(tmp_path / "runs/a", structured=False)
     run, _ = one("fara", tmp_path)
-    assert len(run.steps) == 5 and actions(run.steps[4]) == [{"done": {"text": "thought 5", "success": True}}]
+    assert len(run.steps) == 5 and actions(run.steps[4]) == FARA[4][1]
     assert {"task.objective", "success", "steps.observation.url"} <= set(run.missing) and not run.success
-
-
-@pytest.mark.parametrize(
-    ("last", "score", "success"),
-    [
-        ({"action": "terminate", "status": "failure"}, 1, False),
-        ({"action": "terminate"}, 1, True),
-        ({"action": "terminate"}, 0, False),
-        ({"action": "wait", "time": 3}, 1, False),
-        ({"action": "terminate", "status": "success"}, "broken", False),
-    ],
-)
-def test_success_needs_the_agents_end_and_a_verdict(tmp_path, last, score, success):
-    folder = fara_run(tmp_path / "runs/a", calls=(*FARA_CALLS[:1], last))
-    # WebJudge comes before other judges, and the tasks file before all.
-    fara_score(folder, "AgentTrek_eval-3", 1 - score if score != "broken" else score)
-    fara_score(folder, "WebJudge-3", score)
-    run, _ = one("fara", tmp_path)
-    assert (run.success, run.judge) == (success, "" if score == "broken" else "WebJudge-3")
-    assert run.outcome == ("done" if last["action"] == "terminate" else "max_steps")
-    assert one("fara", tmp_path, {"a": TaskInfo(success=True)})[0].judge == "given"
 
 
 def test_every_field_of_a_fara_1_5_data_point(tmp_path):
@@ -116,32 +94,12 @@ def test_every_field_of_a_fara_1_5_data_point(tmp_path):
     }
     fara_point(tmp_path / "runs/task_1_ab", verification=verdicts)
     run, _ = one("fara", tmp_path)
-    assert (run.outcome, run.final_text, run.declared_success) == ("done", "12 EUR", None)
-    assert (run.success, run.judge, run.judge_text) == (True, "outcome", "seen")
-    assert (run.task.objective, run.task.website) == ("Find a lamp.", SITE)
-    clicked, entered, scrolled, asked, question, ended = run.steps
-    assert actions(clicked) == [CENTRE]
-    assert clicked.results == (ActionResult(action="click_coordinates", text="I did left_click."),)
-    assert actions(entered) == [{"input_text": {"index": 0, "text": "lamp", "clear_existing": False}}]
-    assert actions(scrolled) == [{"scroll": {"down": True, "num_pages": 0.5}}]
-    assert actions(asked) == [{"extract_structured_data": {"query": "the price"}}]
-    assert question.error.startswith("No counterpart for action 'ask_user_question'")
-    assert actions(ended) == [{"done": {"text": "12 EUR"}}]
-    assert shots(run, tmp_path / "runs")[5] == shot(5)
-    assert "declared_success" in run.missing and "task.objective" not in run.missing
+    fields = {"judge": "outcome", "judge_text": "seen", "source": "fara"}
+    check(run, tmp_path / "runs", FARA_1_5, {"declared_success"}, {"task.objective"}, **fields)
+    assert run.steps[0].results == (ActionResult(action="click_coordinates", text="I did left_click."),)
 
 
-@pytest.mark.parametrize(
-    ("status", "outcome"),
-    [("complete", "max_steps"), ("aborted", "crashed"), ("waiting_for_user", "failures"), ("odd", "crashed")],
-)
-def test_a_data_point_that_did_not_end(tmp_path, status, outcome):
-    fara_point(tmp_path / "runs/a", calls=POINT_CALLS[:2], status=status)
-    run, _ = one("fara", tmp_path)
-    assert (run.outcome, run.success, "outcome" in run.missing) == (outcome, False, True)
-
-
-def test_points_need_the_size_of_the_screenshot(tmp_path):
+def test_points_need_the_size_of_the_screenshot_or_of_the_window(tmp_path):
     folder = fara_run(tmp_path / "runs/a")
     (folder / "screenshot1.png").unlink()
     (folder / "screenshot3.png").write_bytes(shot()[:200])
@@ -149,37 +107,27 @@ def test_points_need_the_size_of_the_screenshot(tmp_path):
     assert run.steps[1].error == "No counterpart for action 'type': no screenshot gives the size of the page"
     assert run.steps[3].error.startswith("No counterpart for action 'scroll'")
     assert "steps.observation.screenshot" in run.missing
+    next(gym_episode(tmp_path / "runs/g").parent.glob("*_step_000.png")).unlink()
+    run, _ = one("webgym", tmp_path)
+    assert actions(run.steps[0]) == [CENTRE] and "steps.observation.screenshot" in run.missing
 
 
 def test_every_field_of_a_molmoweb_folder(tmp_path):
     folder = molmo_run(tmp_path / "runs/Shop--1")
     write_json(folder / "webvoyager_verdict.json", {"thought": "as shown", "verdict": "SUCCESS"})
     run, _ = one("molmoweb", tmp_path)
-    assert summary(run) == {
-        "outcome": "done",
-        "final_text": "12 EUR",
-        "success": True,
-        "judge": "webvoyager",
-        "judge_text": "as shown",
-        "seconds": 7.0,
-        "source": "molmoweb",
-    }
-    assert (run.task.objective, run.task.website) == ("Find a lamp.", SITE)
-    opened, clicked, entered, selected, scrolled, hovered, answered, left = run.steps
-    assert actions(opened) == [{"go_to_url": {"url": SITE}}] and actions(clicked) == [CENTRE]
-    assert actions(entered) == [{"input_text": {"index": 0, "text": "lamp", "clear_existing": False}}]
-    assert actions(selected) == [{"send_keys": {"keys": "Control+a"}}]
-    assert actions(scrolled) == [{"scroll": {"down": True, "num_pages": 0.5}}]
-    assert hovered.error == "No counterpart for action 'hover_at': our action space has no such action"
-    assert json.loads(hovered.response)["action"]["name"] == "hover_at"
-    assert answered.error.endswith("a message that does not end the episode")
-    assert actions(left) == [{"done": {"text": "12 EUR"}}]
-    first = parse_reply(opened.response)
+    check(
+        *(run, tmp_path / "runs", MOLMO, {"steps.observation.page_text", "declared_success"}),
+        {"success", "outcome", "task.objective", "seconds"},
+        judge="webvoyager",
+        judge_text="as shown",
+        seconds=7.0,
+        source="molmoweb",
+    )
+    assert json.loads(run.steps[5].response)["action"]["name"] == "hover_at"
+    first = parse_reply(run.steps[0].response)
     assert (first.thinking, first.next_goal) == ("thought 1", "do goto")
-    assert (clicked.observation.url, clicked.observation.title) == (SITE, "Shop")
-    assert shots(run, tmp_path / "runs")[7] == shot(7)
-    assert {"steps.observation.page_text", "declared_success"} <= set(run.missing)
-    assert not {"success", "outcome", "task.objective", "seconds"} & set(run.missing)
+    assert (run.steps[1].observation.url, run.steps[1].observation.title) == (SITE, "Shop")
 
 
 def test_molmoweb_errors(tmp_path):
@@ -191,32 +139,11 @@ def test_molmoweb_errors(tmp_path):
     assert run.steps[1].results == (failed,)
     steps = json.loads((folder / "trajectory.json").read_text())
     nothing = {"thought": None, "action": None, "action_name": None}
-    steps["2"] |= {
-        "action": {"action_output": nothing},
-        "error": {"PREDICTION": "no reply"},
-        "raw_output": None,
-    }
+    error = {"error": {"PREDICTION": "no reply"}, "raw_output": None}
+    steps["2"] |= {"action": {"action_output": nothing}, **error}
     write_json(folder / "trajectory.json", steps)
     run, _ = one("molmoweb", tmp_path)
     assert run.steps[1].error == "No action was recorded. PREDICTION: no reply"
-
-
-@pytest.mark.parametrize(
-    ("last", "outcome", "declared", "text"),
-    [
-        ([], "max_steps", None, ""),
-        ([("send_msg_to_user", {"msg": "[ANSWER] 12"})], "max_steps", None, "12"),
-        ([("send_msg_to_user", {"msg": "It is 12."}), MOLMO_ACTIONS[-1]], "done", None, "It is 12."),
-        ([("report_infeasible", {"infeasibility_reason": "No shop."})], "done", False, "No shop."),
-    ],
-)
-def test_how_molmoweb_episodes_end(tmp_path, last, outcome, declared, text):
-    folder = molmo_run(tmp_path / "runs/a", (MOLMO_ACTIONS[0], *last))
-    write_json(folder / "webvoyager_verdict.json", {"thought": "", "verdict": "SUCCESS"})
-    run, _ = one("molmoweb", tmp_path)
-    assert (run.outcome, run.declared_success, run.final_text) == (outcome, declared, text)
-    assert run.success == (outcome == "done" and declared is None)
-    assert ("outcome" in run.missing) == (outcome == "max_steps")
 
 
 @pytest.mark.parametrize("turn", [False, True])
@@ -224,35 +151,22 @@ def test_every_field_of_an_openwebrl_sample(tmp_path, turn):
     rl_sample(tmp_path / "runs", turn=turn)
     rl_result(tmp_path / "runs")
     run, _ = one("openwebrl", tmp_path)
-    assert summary(run) == {
-        "outcome": "done",
-        "final_text": "12 EUR",
-        "success": True,
-        "judge": "openwebrl judge (default)",
-        "judge_text": "It is so. SUCCESS",
-        "source": "openwebrl",
-    }
-    assert (run.task.objective, run.task.website) == ("Find a lamp.", SITE)
-    clicked, entered, dragged, scrolled, done = run.steps
-    assert actions(clicked) == [CENTRE]
+    check(
+        *(run, tmp_path / "runs", RL, set()),
+        {"success", "outcome", "task.objective", "steps.observation.url"},
+        judge="openwebrl judge (default)",
+        judge_text="It is so. SUCCESS",
+        source="openwebrl",
+    )
+    clicked, entered, dragged, _, done = run.steps
     assert clicked.results == (ActionResult(action="click_coordinates", text="Succeed: `click` executed."),)
-    assert actions(entered) == [
-        {"input_text": {"index": 0, "text": "lamp"}},
-        {"send_keys": {"keys": "Enter"}},
-    ]
-    assert entered.results[1].text == "Succeed: `press_keys` executed."
-    assert dragged.error == "No counterpart for action 'drag': our action space has no such action"
+    assert entered.results[1].text == "Succeed: `press_keys` executed." and not done.results
     assert '"start_point_2d"' in dragged.response
-    assert actions(scrolled) == [{"scroll": {"down": True, "num_pages": 0.5}}]
-    assert actions(done) == [{"done": {"text": "12 EUR"}}] and not done.results
-    for number, step in ((1, clicked), (2, entered), (4, scrolled), (5, done)):
-        reply = parse_reply(step.response)
-        assert (reply.thinking, reply.next_goal) == (f"thought {number}", f"do step {number}")
+    reply = parse_reply(done.response)
+    assert (reply.thinking, reply.next_goal) == ("thought 5", "do step 5")
     seen = entered.observation
     assert (seen.url, seen.title, seen.current_tab) == (SITE, "Shop", "0001")
     assert seen.tabs[0] == Tab(tab_id="0000", url="about:blank", title="")
-    assert shots(run, tmp_path / "runs") == [shot(number) for number in range(5)]
-    assert not {"success", "outcome", "task.objective", "steps.observation.url"} & set(run.missing)
 
 
 def test_an_openwebrl_page_with_its_address_alone_and_a_damaged_image(tmp_path):
@@ -267,90 +181,114 @@ def test_an_openwebrl_page_with_its_address_alone_and_a_damaged_image(tmp_path):
     assert run.steps[0].observation.screenshot is None and actions(run.steps[0]) == [CENTRE]
 
 
-@pytest.mark.parametrize(
-    ("reward", "judged"),
-    [
-        ({"judge_timeout": True}, False),
-        ({"judge": 0.0, "judge_text": "Judge not run for status=Status.ABORTED"}, False),
-        ({"judge": None}, False),
-        ({"judge": 0.0, "judge_text": "NOT SUCCESS"}, True),
-    ],
-)
-def test_openwebrl_verdicts(tmp_path, reward, judged):
-    rl_sample(tmp_path / "runs")
-    rl_result(tmp_path / "runs", **reward)
-    run, _ = one("openwebrl", tmp_path)
-    assert (bool(run.judge), run.success, "success" in run.missing) == (judged, False, not judged)
-
-
-@pytest.mark.parametrize(
-    ("status", "reason", "outcome"),
-    [
-        ("failed", "max_steps_exhausted", "max_steps"),
-        ("failed", "format_error_failed", "failures"),
-        ("truncated", "generation_length_limit", "failures"),
-        ("aborted", "env_step_error", "crashed"),
-        ("aborted", "generation_error: rollout_task_timeout after 900s", "timeout"),
-    ],
-)
-def test_how_openwebrl_runs_end(tmp_path, status, reason, outcome):
-    rl_sample(tmp_path / "runs", RL_CALLS[:2], status=status, terminate_reason=reason)
-    run, _ = one("openwebrl", tmp_path)
-    assert (run.outcome, run.detail, run.final_text) == (outcome, reason, "")
-
-
 def test_every_field_of_a_webgym_episode(tmp_path):
     gym_episode(tmp_path / "runs/rollout/3")
     run, _ = one("webgym", tmp_path)
-    assert summary(run) == {
-        "outcome": "done",
-        "final_text": "12 EUR",
-        "success": True,
-        "judge": "webgym evaluator",
-        "judge_text": '["criterion 1: met"]',
-        "source": "webgym",
-    }
-    assert (run.task.objective, run.task.website) == ("Find a lamp.", SITE)
-    clicked, entered, scrolled, hovered, opened, answered = run.steps
-    assert actions(clicked) == [CENTRE]
+    check(
+        *(run, tmp_path / "runs", GYM, {"seconds", "steps.observation.tabs"}),
+        {"success", "outcome", "task.objective", "task.website"},
+        judge="webgym evaluator",
+        judge_text='["criterion 1: met"]',
+        source="webgym",
+    )
+    clicked, hovered = run.steps[0], run.steps[3]
     assert clicked.results == (ActionResult(action="click_coordinates", text="The page changed."),)
-    assert actions(entered) == [
-        {"click_coordinates": {"x": 144, "y": 180}},
-        {"input_text": {"index": 0, "text": "lamp"}},
-        {"send_keys": {"keys": "Enter"}},
-    ]
-    assert actions(scrolled) == [{"scroll": {"down": True, "num_pages": 0.944}}]
-    assert hovered.error == "No counterpart for action 'hover': our action space has no such action"
     assert hovered.response == "Thought: thought 3\nAction: do hover"
-    assert actions(opened) == [{"go_to_url": {"url": SITE}}]
-    assert actions(answered) == [{"done": {"text": "12 EUR"}}]
     reply = parse_reply(clicked.response)
     assert (reply.thinking, reply.memory, reply.next_goal) == ("thought 0", "memory 0", "do click")
     assert (clicked.observation.url, clicked.observation.title) == (SITE, "Shop")
-    assert shots(run, tmp_path / "runs")[4] == shot(4)
-    assert {"seconds", "steps.observation.tabs"} <= set(run.missing)
-    assert not {"success", "outcome", "task.objective", "task.website"} & set(run.missing)
+
+
+# --- How runs end, and their verdicts ---
+
+SAID = ("send_msg_to_user", {"msg": "It is 12."})
+INFEASIBLE = ("report_infeasible", {"infeasibility_reason": "No shop."})
+CUT = (RL_CALLS[:2],)
+ERROR = "generation_error: rollout_task_timeout after 900s"
+
+
+def fara_ended(root, last, score):
+    """WebJudge comes before other judges."""
+    folder = fara_run(root / "a", calls=(*FARA_CALLS[:1], {"action": "terminate"} | last))
+    fara_score(folder, "AgentTrek_eval-3", 1 - score if score != "broken" else score)
+    fara_score(folder, "WebJudge-3", score)
+
+
+def molmo_ended(root, *last):
+    folder = molmo_run(root / "a", (MOLMO_ACTIONS[0], *last))
+    write_json(folder / "webvoyager_verdict.json", {"thought": "", "verdict": "SUCCESS"})
+
+
+def rl_end(status, reason):
+    return {"status": status, "terminate_reason": reason}
+
+
+def rl_ended(root, calls=RL_CALLS, **changes):
+    rl_sample(root, calls, **changes)
+
+
+def rl_judged(root, **reward):
+    rl_sample(root)
+    rl_result(root, **reward)
+
+
+def gym_ended(root, **changes):
+    gym_episode(root, **changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "outcome", "judge", "success"),
+    ("kind", "write", "given", "changes", "outcome", "declared", "judge", "success"),
     [
-        ({"reward": 0.0}, "done", True, False),
-        ({"reward": 0.73}, "done", True, True),  # Discounted for its length.
-        ({"evaluation": None, "reward": 0.0}, "done", False, False),
-        ({"evaluation": ["Evaluation failed: 429"], "reward": 0.0}, "done", False, False),
-        ({"is_blocked": True, "reward": 0.0}, "blocked", True, False),
-        ({"episode_timed_out": True, "evaluation": None, "reward": 0.0}, "timeout", False, False),
+        ("fara", fara_ended, ({"status": "failure"}, 1), {}, "done", False, "WebJudge-3", False),
+        ("fara", fara_ended, ({}, 1), {}, "done", None, "WebJudge-3", True),
+        ("fara", fara_ended, ({}, 0), {}, "done", None, "WebJudge-3", False),
+        ("fara", fara_ended, ({"action": "wait"}, 1), {}, "max_steps", None, "WebJudge-3", False),
+        ("fara", fara_ended, ({"status": "success"}, "broken"), {}, "done", True, "", False),
+        ("molmoweb", molmo_ended, (), {}, "max_steps", None, "webvoyager", False),
+        ("molmoweb", molmo_ended, (MOLMO_ACTIONS[-2],), {}, "max_steps", None, "webvoyager", False),
+        ("molmoweb", molmo_ended, (SAID, MOLMO_ACTIONS[-1]), {}, "done", None, "webvoyager", True),
+        ("molmoweb", molmo_ended, (INFEASIBLE,), {}, "done", False, "webvoyager", False),
+        ("openwebrl", rl_judged, (), {"judge_timeout": True}, "done", None, "", False),
+        ("openwebrl", rl_judged, (), {"judge": 0.0, "judge_text": "Judge not run"}, "done", None, "", False),
+        ("openwebrl", rl_judged, (), {"judge": None}, "done", None, "", False),
+        ("openwebrl", rl_judged, (), {"judge": 0.0}, "done", None, "openwebrl judge (default)", False),
+        ("openwebrl", rl_ended, CUT, rl_end("failed", "max_steps_exhausted"), "max_steps", None, "", False),
+        ("openwebrl", rl_ended, CUT, rl_end("failed", "format_error_failed"), "failures", None, "", False),
+        ("openwebrl", rl_ended, CUT, rl_end("truncated", "too_long"), "failures", None, "", False),
+        ("openwebrl", rl_ended, CUT, rl_end("aborted", "env_step_error"), "crashed", None, "", False),
+        ("openwebrl", rl_ended, CUT, rl_end("aborted", ERROR), "timeout", None, "", False),
+        ("webgym", gym_ended, (), {"reward": 0.0}, "done", None, "webgym evaluator", False),
+        # Discounted for its length.
+        ("webgym", gym_ended, (), {"reward": 0.73}, "done", None, "webgym evaluator", True),
+        ("webgym", gym_ended, (), {"evaluation": None}, "done", None, "", False),
+        ("webgym", gym_ended, (), {"evaluation": ["Evaluation failed: 429"]}, "done", None, "", False),
+        ("webgym", gym_ended, (), {"is_blocked": True}, "blocked", None, "webgym evaluator", False),
+        ("webgym", gym_ended, (), {"episode_timed_out": True}, "timeout", None, "webgym evaluator", False),
     ],
 )
-def test_outcomes_and_verdicts_of_webgym(tmp_path, changes, outcome, judge, success):
-    folder = gym_episode(tmp_path / "runs", **changes).parent
-    next(folder.glob("*_step_000.png")).unlink()
-    run, _ = one("webgym", tmp_path)
-    assert (run.outcome, bool(run.judge), run.success) == (outcome, judge, success)
+def test_success_needs_the_agents_end_and_a_verdict(
+    tmp_path, kind, write, given, changes, outcome, declared, judge, success
+):
+    write(tmp_path / "runs", *given, **changes)
+    run, _ = one(kind, tmp_path)
+    assert (run.outcome, run.declared_success, run.judge, run.success) == (outcome, declared, judge, success)
     assert ("success" in run.missing) == (not judge)
-    # Without a screenshot the recorded window gives the points.
-    assert actions(run.steps[0]) == [CENTRE] and "steps.observation.screenshot" in run.missing
+    assert run.detail == changes.get("terminate_reason", "")
+    if kind == "molmoweb" and given:
+        assert run.final_text in ("12 EUR", "It is 12.", "No shop.")
+    # The tasks file comes before all.
+    tasks = {run.task.task_id.partition("/")[2]: TaskInfo(success=True)}
+    assert one(kind, tmp_path, tasks)[0].judge == "given"
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [("complete", "max_steps"), ("aborted", "crashed"), ("waiting_for_user", "failures"), ("odd", "crashed")],
+)
+def test_a_data_point_that_did_not_end(tmp_path, status, outcome):
+    fara_point(tmp_path / "runs/a", calls=POINT_CALLS[:2], status=status)
+    run, _ = one("fara", tmp_path)
+    assert (run.outcome, run.success, "outcome" in run.missing) == (outcome, False, True)
 
 
 def test_webgym_episodes_of_one_task_are_its_attempts(tmp_path):
@@ -378,6 +316,7 @@ def webgym(key=None, **given):
 
 
 TAB = {"send_keys": {"keys": "Tab"}}
+UP = fara_actions({"action": "scroll", "pixels": 300}, SCREEN, newer=False)
 
 
 @pytest.mark.parametrize(
@@ -387,6 +326,7 @@ TAB = {"send_keys": {"keys": "Tab"}}
             openwebrl("press_keys", keys=["Control", "a"], is_hotkey=True),
             [{"send_keys": {"keys": "Control+a"}}],
         ),
+        (UP, [{"scroll": {"down": False, "num_pages": 0.444}}]),
         (openwebrl("press_keys", keys=["Tab"], presses=2), [TAB, TAB]),
         (openwebrl("new_tab"), [{"go_to_url": {"url": "about:blank", "new_tab": True}}]),
         (openwebrl("switch_tab", tab_index=2), [{"switch_tab": {"tab_id": "0002"}}]),
@@ -405,50 +345,30 @@ def test_actions(mapped, ours):
     assert [action.to_json() for action in mapped] == ours
 
 
+# Malformed ones once for each way to read a value; `tests.formats.test_damage` has any others.
 @pytest.mark.parametrize(
     ("mapper", "given"),
     [
         (fara, {"action": "right_click", "coordinate": [1, 1]}),
-        (fara, {"action": "left_click"}),
-        (fara, {"action": "left_click", "coordinate": [1, "x"]}),
         (fara, {"action": "left_click", "coordinate": [1, float("nan")]}),
         (fara, {"action": "key", "keys": []}),
         (fara, {"action": "scroll", "pixels": 0}),
         (fara, {"action": "wait", "time": "soon"}),
         (fara, {"action": "visit_url"}),
-        (fara, {"action": "web_search"}),
-        (fara, {}),
         (molmoweb, {"action_name": "click", "bid": "a12", "button": "left"}),
         (molmoweb, {"action_name": "mouse_click", "x": 1, "y": 1, "button": "right"}),
-        (molmoweb, {"action_name": "mouse_click", "x": None, "y": 1}),
-        (molmoweb, {"action_name": "scroll", "delta_x": 10, "delta_y": 0}),
-        (molmoweb, {"action_name": "scroll", "delta_x": 0, "delta_y": 0}),
+        (molmoweb, {"action_name": "scroll", "delta_x": 10, "delta_y": 5}),
         (molmoweb, {"action_name": "scroll", "delta_x": 0, "delta_y": "far"}),
-        (molmoweb, {"action_name": "browser_nav", "nav_type": "tab_focus", "index": -1}),
         (molmoweb, {"action_name": "browser_nav", "nav_type": "reload"}),
-        (molmoweb, {"action_name": "keyboard_press"}),
-        (molmoweb, {"action_name": "goto"}),
-        (molmoweb, {}),
         (openwebrl, {"name": "click", "point_2d": [1, 1], "clicks": 2}),
         (openwebrl, {"name": "click", "point_2d": [1, 1], "button": "right"}),
-        (openwebrl, {"name": "click"}),
         (openwebrl, {"name": "scroll", "direction": "left"}),
-        (openwebrl, {"name": "scroll", "amount": 0}),
         (openwebrl, {"name": "scroll", "point_2d": [5, 5]}),
-        (openwebrl, {"name": "scroll", "amount": "much"}),
-        (openwebrl, {"name": "press_keys", "keys": []}),
         (openwebrl, {"name": "press_keys", "keys": ["Tab"], "presses": 50}),
         (openwebrl, {"name": "close_tab", "tab": ""}),
-        (openwebrl, {"name": "switch_tab", "tab_index": -1}),
-        (openwebrl, {"name": "call_user", "question": "?"}),
-        (openwebrl, {"name": "write"}),
-        (webgym, {"key": "invalid_step", "error": "500"}),
-        (webgym, {"key": "click", "coordinates": [1]}),
         (webgym, {"key": "click", "element_id": "0"}),
         (webgym, {"key": "scroll", "coordinates": [1, 1], "direction": "up"}),
         (webgym, {"key": "navigate", "url": ""}),
-        (webgym, {"key": "answer", "content": 3}),
-        (webgym, {}),
     ],
 )
 def test_actions_without_a_counterpart(mapper, given):
