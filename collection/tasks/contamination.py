@@ -18,7 +18,6 @@ from typing import Literal
 import numpy as np
 
 from collection.tasks.websites import site_of
-from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
 
 OverlapTest = Literal["exact", "substring", "jaccard", "containment"]
@@ -26,6 +25,10 @@ Shingle = tuple[str, ...]
 
 # Words in a shingle.
 SIZE = 3
+# Shared 3-grams over all 3-grams of both texts, and over those of the question, from which a task repeats it.
+JACCARD, CONTAINMENT = 0.4, 0.6
+# Factor of both on one registrable domain, where similar words more often mean the same task.
+SAME_SITE = 0.6
 _WORD = re.compile(r"\w+")
 
 
@@ -37,27 +40,6 @@ class BenchmarkQuestion:
     task_id: str
     text: str
     website: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class OverlapThresholds:
-    """Similarities at which two texts count as the same task.
-
-    Attributes:
-      jaccard: shared 3-grams over all 3-grams of both.
-      containment: shared 3-grams over those of the benchmark's question.
-      same_site: factor of both for tasks on one registrable domain, where similar words more often mean the
-        same task.
-    """
-
-    jaccard: float = 0.4
-    containment: float = 0.6
-    same_site: float = 0.6
-
-    def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            if not 0 < value <= 1:
-                raise UserError(f"contamination threshold {name} is {value}: use above 0 and at most 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +61,7 @@ class Overlap:
 class BenchmarkIndex:
     """Index of benchmarks' questions, for comparing any number of tasks with them."""
 
-    def __init__(
-        self, questions: Iterable[BenchmarkQuestion], thresholds: OverlapThresholds | None = None
-    ) -> None:
-        self._thresholds = thresholds or OverlapThresholds()
+    def __init__(self, questions: Iterable[BenchmarkQuestion]) -> None:
         self._questions = tuple(questions)
         self._words = [words(question.text) for question in self._questions]
         self._shingles = [shingles(text) for text in self._words]
@@ -132,10 +111,10 @@ class BenchmarkIndex:
         # Slightly below the thresholds, so that rounding loses no candidate; the comparison itself decides.
         factor = np.full(len(shared), 1 - 1e-9)
         if (same := self._at.get(site)) is not None:
-            factor[same] *= self._thresholds.same_site
+            factor[same] *= SAME_SITE
         # The three tests of `_compare`, in numpy and for all questions at once.
-        near = shared >= factor * self._thresholds.jaccard * (own + self._sizes - shared)
-        near |= shared >= factor * self._thresholds.containment * self._sizes
+        near = shared >= factor * JACCARD * (own + self._sizes - shared)
+        near |= shared >= factor * CONTAINMENT * self._sizes
         near |= shared == np.minimum(own, self._sizes)
         return np.flatnonzero(near & (shared > 0)).tolist()
 
@@ -148,11 +127,11 @@ class BenchmarkIndex:
         # A text within another one shares all of its 3-grams.
         if shared == min(len(own), len(theirs)) and _one_in_other(task, self._words[number]):
             return Overlap("substring", question, 1.0, 1.0, same_site)
-        factor = self._thresholds.same_site if same_site else 1.0
+        factor = SAME_SITE if same_site else 1.0
         jaccard, containment = shared / (len(own) + len(theirs) - shared), shared / len(theirs)
-        if jaccard >= (threshold := factor * self._thresholds.jaccard):
+        if jaccard >= (threshold := factor * JACCARD):
             return Overlap("jaccard", question, jaccard, threshold, same_site)
-        if containment >= (threshold := factor * self._thresholds.containment):
+        if containment >= (threshold := factor * CONTAINMENT):
             return Overlap("containment", question, containment, threshold, same_site)
         return None
 

@@ -39,8 +39,6 @@ def write_tasks(
     Raises:
       UserError: the model cannot be reached, or the budget is spent; finished calls are in the journal.
     """
-    if workers < 1:
-        raise UserError(f"config.workers={workers}: use at least 1")
     written = _load(workdir / JOURNAL)
     different = {query.key: query for query in queries}
     left = [query for key, query in different.items() if key not in written]

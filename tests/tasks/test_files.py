@@ -12,7 +12,7 @@ from collection.evaluation.benchmarks import ROWS, read_questions
 from collection.tasks.contamination import BenchmarkIndex
 from collection.tasks.files import read_tasks, task_id
 from collection.tasks.seeds import read_queries
-from collection.tasks.websites import public_address, start_address
+from collection.tasks.websites import public_address, site_of, start_address
 from rmsweb_jax.errors import UserError
 
 TASK = {"website": "HTTPS://Shop.Example.com", "objective": "Find tea.", "constraints": ["Under 9 EUR."]}
@@ -80,10 +80,18 @@ def test_a_file_that_is_not_there(tmp_path):
         read_queries(tmp_path / "none.txt")
 
 
-@given(st.lists(st.binary(max_size=30).filter(lambda line: b"\n" not in line), max_size=6))
-def test_no_bytes_break_a_reader(tmp_path_factory, rows):
+@given(
+    st.lists(st.binary(max_size=30).filter(lambda line: b"\n" not in line), max_size=6),
+    st.sampled_from(sorted(ROWS)),
+)
+def test_no_bytes_break_a_reader(tmp_path_factory, rows, benchmark):
     path = tmp_path_factory.mktemp("rows") / "tasks.jsonl"
-    path.write_bytes(lines(TASK) + b"".join(row + b"\n" for row in rows))
+    data = b"".join(row + b"\n" for row in rows)
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="get it again") as error:
+        read_questions({benchmark: str(path)})
+    assert "\n" not in str(error.value)
+    path.write_bytes(lines(TASK) + data)
     found = read_tasks(path)
     assert len(found.good) == 1 and len(found.bad) == sum(bool(row.strip()) for row in rows)
 
@@ -105,15 +113,21 @@ def test_queries_are_lines_or_objects(tmp_path):
 def test_a_task_may_start_on_a_local_server_and_a_made_up_one_on_the_public_web_alone():
     assert start_address("http://127.0.0.1:80/x") == "http://127.0.0.1/x"
     assert public_address("https://www.bbc.co.uk") == "https://www.bbc.co.uk/"
-    for address in (
-        "http://127.0.0.1/",
-        "http://localhost/",
-        "http://[::1]/",
-        "http://0x7f.1/",
-        "http://wiki/",
-    ):
+    for host in ("127.0.0.1", "localhost", "[::1]", "0x7f.1", "wiki"):
         with pytest.raises(ValueError, match="not on the public web"):
-            public_address(address)
+            public_address(f"http://{host}/")
+
+
+@pytest.mark.parametrize(
+    "url,site",
+    [
+        ("https://a.b.co.uk/x", "b.co.uk"),
+        ("http://127.0.0.1:80/", "127.0.0.1"),
+        ("http://wiki.lan/", "wiki.lan"),
+    ],
+)
+def test_sites_are_registrable_domains(url, site):
+    assert site_of(url) == site and site_of("") == ""
 
 
 WEBVOYAGER = {"web_name": "Tea", "id": "Tea--0", "ques": "Find tea.", "web": "https://tea.example.com/"}
@@ -152,6 +166,8 @@ def test_questions_of_all_benchmarks_are_read(tmp_path):
         ("webvoyager", lines(WEBVOYAGER, WEBVOYAGER), "rows that come twice: Tea--0; get it again"),
         ("online_mind2web", b"[]", r"\(no rows\)"),
         ("online_mind2web", b'{"a": 1}', "not as online_mind2web publishes it"),
+        ("webtailbench", b"[" * 9000, "not as webtailbench publishes it"),
+        ("webvoyager", b'{"id": "\\ud800", "ques": "x"}', "not as webvoyager publishes it"),
     ],
 )
 def test_a_bad_row_of_a_benchmark_is_refused(tmp_path, name, data, message):
@@ -161,21 +177,6 @@ def test_a_bad_row_of_a_benchmark_is_refused(tmp_path, name, data, message):
     with pytest.raises(UserError, match=message) as error:
         read_questions({name: str(path)})
     assert "\n" not in str(error.value) and f"config.benchmarks.{name}=" in str(error.value)
-
-
-@given(
-    st.sampled_from(sorted(ROWS)),
-    st.binary(max_size=30)
-    | st.sampled_from(
-        [b"[" * 9000, b'{"id": "\\ud800", "ques": "x"}', b'[{"task_id": "a"}, 3]', b"\xef\xbb\xbf"]
-    ),
-)
-def test_no_bytes_break_a_benchmarks_reader(tmp_path_factory, name, data):
-    path = tmp_path_factory.mktemp("rows") / "file"
-    path.write_bytes(data)
-    with pytest.raises(UserError, match="get it again") as error:
-        read_questions({name: str(path)})
-    assert "\n" not in str(error.value)
 
 
 # A folder of the benchmarks' own files, which the project does not ship.

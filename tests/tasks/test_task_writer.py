@@ -94,19 +94,17 @@ def test_a_query_becomes_a_task_that_names_its_site():
         (answer(price=3), "invalid_answer", "price: Extra inputs", 2),
         ("Here is your task: find tea.", "invalid_answer", "Invalid JSON", 2),
         (ModelReply("{", problem="cut off"), "no_answer", "cut off", 2),
+        # An answer of another shape is asked for once more, and both are paid.
+        (["prose", f"```json\n{answer()}\n```"], None, "", 2),
     ],
 )
 def test_invalid_replies_are_dropped_with_the_reason(text, drop, reason, asks):
     model = ScriptedAnswers({"tea": text})
     written = write_task(Query(query="tea"), model, TODAY)
-    assert written.task is None and written.drop == drop and reason in written.reason
+    assert (written.task is None) == bool(drop) and written.drop == drop and reason in written.reason
     assert len(model.requests) == asks == len({request.seed for request in model.requests})
-
-
-def test_an_answer_of_another_shape_is_asked_for_once_more_and_both_are_paid():
-    answers = ScriptedAnswers({"tea": ["prose", f"```json\n{answer()}\n```"]})
-    written = write_task(Query(query="tea"), answers, TODAY)
-    assert written.task is not None and written.usage.cost == 0.5
+    if not isinstance(text, ModelReply):
+        assert written.usage.cost == asks * 0.25
 
 
 def queries(*texts, bad=()):
@@ -170,14 +168,6 @@ def test_no_task_at_all_is_an_error(tmp_path):
     )
     with pytest.raises(UserError, match=r"no query made a task: .*dropped\.jsonl"):
         publish_tasks(given, written, None, tmp_path)
-    with pytest.raises(UserError, match="workers=0"):
-        write_tasks([], ScriptedAnswers(), TODAY, tmp_path, workers=0)
-
-
-def test_a_day_that_is_none_is_refused(tmp_path):
-    assert date_of_run("2027-02-03", tmp_path) == datetime.date(2027, 2, 3)
-    with pytest.raises(UserError, match=r"config\.today='tomorrow': write it as YYYY-MM-DD"):
-        date_of_run("tomorrow", tmp_path)
 
 
 def make_tasks(tmp_path, *arguments):
@@ -232,7 +222,9 @@ def test_a_run_that_goes_on_another_day_keeps_the_date_of_its_first(tmp_path):
         assert date_of_run("", tmp_path).isoformat() == "2026-11-25"
         Day.number = 26
         assert date_of_run("", tmp_path).isoformat() == "2026-11-25"
-    assert date_of_run("2027-02-03", tmp_path).year == 2027
+    assert date_of_run("2027-02-03", tmp_path) == datetime.date(2027, 2, 3)
+    with pytest.raises(UserError, match=r"config\.today='tomorrow': write it as YYYY-MM-DD"):
+        date_of_run("tomorrow", tmp_path)
     (tmp_path / BEGUN).write_text("{}")
     with pytest.raises(UserError, match=r"begun\.json: damaged"):
         date_of_run("", tmp_path)
