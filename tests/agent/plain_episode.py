@@ -9,7 +9,8 @@ from collection.agent.loop import EpisodeRunner
 from collection.environments.base import StepResults, View
 from collection.llm.actor import ActorReply
 from rmsweb_jax.actions.schema import EXTRA_ACTIONS
-from rmsweb_jax.records.schema import ActionResult, CallUsage, Observation, Tab, Task
+from rmsweb_jax.records.schema import ActionResult, CallUsage, Task
+from tests.agent.state_messages import observed
 
 TASK = Task(task_id="miniwob/p/1", website="http://a.test/", objective="", environment="miniwob", site="p")
 DONE = {"done": {"text": "it is done", "success": True}}
@@ -35,17 +36,8 @@ class Page:
         return task.model_copy(update={"objective": "Click it."})
 
     def observe(self):
-        tab = Tab(tab_id="0001", url="http://a.test/", title="A")
-        observation = Observation(
-            url=tab.url,
-            title="A",
-            tabs=(tab,),
-            current_tab="0001",
-            page_text="[1]<a />",
-            elements=(),
-            fingerprint="f",
-        )
-        return View(observation, "1 links", **self._view)
+        page = observed("[1]<a />").model_copy(update={"fingerprint": "f"})
+        return View(page, "1 links", **self._view)
 
     def act(self, actions, extract, deadline):
         self.deadlines.append(deadline)

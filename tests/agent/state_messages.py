@@ -3,6 +3,7 @@
 from collection.agent.config import PromptConfig
 from collection.agent.prompt import AgentState, build_messages
 from rmsweb_jax.records.schema import Observation, Tab, Task
+from tests.trajectories import step
 
 PAGE = """Username
 [1]<input id=username value=keli />
@@ -22,17 +23,15 @@ blue one
 [10]<textarea />"""
 
 
+def observed(text: str, url: str = "http://a.test/", title: str = "A", below: float = 0.0) -> Observation:
+    """A page without elements and screenshot."""
+    tab = Tab(tab_id="0001", url=url, title=title)
+    seen = step(1, page=text, url=url, elements=(), screenshot=None).observation
+    return seen.model_copy(update={"title": title, "tabs": (tab,), "pages_below": below})
+
+
 def state_text(page_text=PAGE, guidance="", history=(), notice="", below=0.0) -> str:
     task = Task(task_id="t", website="http://a.test/", objective="Do it.")
-    observation = Observation(
-        url="http://a.test/",
-        title="A",
-        tabs=(Tab(tab_id="0001", url="http://a.test/", title="A"),),
-        current_tab="0001",
-        page_text=page_text,
-        elements=(),
-        fingerprint="f",
-        pages_below=below,
-    )
     state = AgentState(task, history, len(history) + 1, 9, notice=notice)
-    return build_messages(state, observation, "3 links", PromptConfig(style="compact"), guidance)[-1].text
+    page = observed(page_text, below=below)
+    return build_messages(state, page, "3 links", PromptConfig(style="compact"), guidance)[-1].text

@@ -10,12 +10,24 @@ from rmsweb_jax.records.schema import SampledTokens
 from tests.agent.plain_episode import CLICK, DONE, Clock, Lines, Page, reply, run
 
 
+class Slow(Lines):
+    """An actor whose every reply takes `seconds` by the clock, in `outage_s` of which its model is away."""
+
+    def __init__(self, clock, *texts, seconds=100.0, outage_s=0.0):
+        super().__init__(*texts)
+        self._clock, self._seconds, self._outage_s = clock, seconds, outage_s
+
+    def reply(self, request):
+        self._clock.now += self._seconds
+        return dataclasses.replace(super().reply(request), outage_s=self._outage_s)
+
+
 def test_the_last_step_is_for_done_only():
     page, teacher = Page(), Lines(reply(CLICK))
     trajectory = run(page, teacher, max_steps=3)
     done_only = [DONE_ONLY in request.messages[-1].text for request in teacher.requests]
-    assert done_only == [False, False, True]
-    assert len(page.acted) == 2
+    assert done_only == [request.actions == ("done",) for request in teacher.requests] == [False, False, True]
+    assert "click_element_by_index" in teacher.requests[0].actions and len(page.acted) == 2
     assert trajectory.steps[-1].error and not trajectory.steps[-1].results
 
 
@@ -42,14 +54,15 @@ def test_a_good_step_forgives_failures():
 
 
 def test_an_empty_action_list_is_asked_again_once():
-    teacher = Lines(reply(), reply(CLICK), reply(), reply(), reply(DONE))
+    teacher = Lines(f"```json\n{reply()}\n```", reply(CLICK), reply(), reply(), reply(DONE))
     trajectory = run(Page(), teacher)
     assert [request.step for request in teacher.requests] == [1, 1, 2, 2, 3]
     first, second, _ = trajectory.steps
     assert first.response == reply(CLICK) and not first.error and first.usage.cost == 1.0
     assert NO_ACTION in first.messages[-1].text
     assert second.error and second.response == reply()
-    assert first.discarded == second.discarded == (reply(),) and trajectory.steps[2].discarded == ()
+    assert first.discarded == (f"```json\n{reply()}\n```",) and second.discarded == (reply(),)
+    assert trajectory.steps[2].discarded == ()
 
 
 def test_a_reply_with_tokens_is_a_turn_also_without_an_action():
@@ -60,20 +73,9 @@ def test_a_reply_with_tokens_is_a_turn_also_without_an_action():
     assert first.sampled == second.sampled == tokens
 
 
-def test_an_empty_action_list_in_a_code_fence_is_asked_again_too():
-    trajectory = run(Page(), Lines(f"```json\n{reply()}\n```", reply(DONE)))
-    assert trajectory.outcome == "done" and len(trajectory.steps) == 1
-
-
 def test_repaired_json_is_marked():
     trajectory = run(Page(), Lines(reply(CLICK)[:-1], reply(DONE)))
     assert [step.repaired for step in trajectory.steps] == [True, False]
-
-
-def test_a_list_is_cut_before_a_later_done():
-    page = Page()
-    trajectory = run(page, Lines(reply(CLICK, DONE), reply(DONE)))
-    assert page.acted == [["click_element_by_index"]] and len(trajectory.steps) == 2
 
 
 def test_a_reply_cut_off_or_blocked_costs_the_step_and_is_shown():
@@ -92,17 +94,11 @@ def test_a_reply_cut_off_or_blocked_costs_the_step_and_is_shown():
     assert "cut off at the token limit" in teacher.requests[1].messages[-1].text
 
 
-def test_at_most_ten_actions_are_carried_out():
+@pytest.mark.parametrize("actions,carried_out", [((CLICK, DONE), 1), ((CLICK,) * 12, 10)])
+def test_a_list_is_cut_before_a_later_done_and_after_ten_actions(actions, carried_out):
     page = Page()
-    run(page, Lines(reply(*[CLICK] * 12), reply(DONE)))
-    assert page.acted == [["click_element_by_index"] * 10]
-
-
-def test_only_done_may_be_answered_with_when_only_done_is_allowed():
-    teacher = Lines(reply(CLICK))
-    run(Page(), teacher, max_steps=2)
-    assert [request.actions == ("done",) for request in teacher.requests] == [False, True]
-    assert "click_element_by_index" in teacher.requests[0].actions
+    trajectory = run(page, Lines(reply(*actions), reply(DONE)))
+    assert page.acted == [["click_element_by_index"] * carried_out] and len(trajectory.steps) == 2
 
 
 DOOR = Blocker("captcha", "its title says 'Robot Check'")
@@ -134,44 +130,24 @@ def test_a_login_wall_is_a_failure_with_a_reason():
 
 
 def test_a_reply_that_comes_too_late_is_not_carried_out():
-    class Slow(Lines):
-        def reply(self, request):
-            clock.now += 100
-            return super().reply(request)
-
     page, clock = Page(), Clock()
     with clock.running():
-        trajectory = run(page, Slow(reply(CLICK)), max_seconds=150.0)
+        trajectory = run(page, Slow(clock, reply(CLICK)), max_seconds=150.0)
     assert (trajectory.outcome, len(trajectory.steps)) == ("timeout", 2)
     assert len(page.acted) == 1 and "time limit" in trajectory.steps[1].error
     assert page.deadlines == [150.0]
 
 
 def test_a_done_that_comes_late_still_counts():
-    class Slow(Lines):
-        def reply(self, request):
-            clock.now += 100
-            return super().reply(request)
-
     clock = Clock()
     with clock.running():
-        assert run(Page(), Slow(reply(DONE)), max_seconds=50.0).success
-
-
-def test_time_limit():
-    trajectory = run(Page(), Lines(reply(CLICK)), max_seconds=1e-9)
-    assert trajectory.outcome == "timeout" and not trajectory.steps
+        assert run(Page(), Slow(clock, reply(DONE)), max_seconds=50.0).success
 
 
 def test_a_time_without_answers_of_the_model_is_not_the_episodes():
     page, clock = Page(), Clock()
-
-    class Waited(Lines):
-        def reply(self, request):
-            clock.now += 3600.0
-            return dataclasses.replace(super().reply(request), outage_s=3590.0)
-
+    waited = Slow(clock, reply(CLICK), reply(CLICK), reply(DONE), seconds=3600.0, outage_s=3590.0)
     with clock.running():
-        trajectory = run(page, Waited(reply(CLICK), reply(CLICK), reply(DONE)), max_seconds=50.0)
+        trajectory = run(page, waited, max_seconds=50.0)
     assert (trajectory.outcome, trajectory.seconds) == ("done", 3 * 3600.0)
     assert page.deadlines == [50.0 + 3590.0, 50.0 + 2 * 3590.0]

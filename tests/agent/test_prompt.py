@@ -1,8 +1,5 @@
 """Untrusted text cannot imitate the prompt, and prompts for ordinary pages do not change."""
 
-import re
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +12,10 @@ from collection.agent.prompt import (
     fenced_line,
     fenced_text,
 )
-from collection.browser import snapshot
-from collection.browser.page import PageNode, render_node, render_page
+from collection.browser.page import PageNode, render_page
 from rmsweb_jax.actions import action_catalogue, parse_reply
-from rmsweb_jax.records.schema import Observation, Tab, Task
+from rmsweb_jax.records.schema import Task
+from tests.agent.state_messages import observed
 
 TAGS = (
     *("agent_history", "step_1", "agent_state", "user_request", "file_system", "todo_contents", "step_info"),
@@ -58,6 +55,19 @@ Tab 0001: http://a.test/ - A
 """
 
 
+def message(observation, history, number, style, date="", **state):
+    task = Task(task_id="t", website="", objective="Do it.")
+    config = PromptConfig(style=style).model_copy(update={"date": date})
+    messages = build_messages(
+        AgentState(task, history, number, 9, **state),
+        observation,
+        "1 links",
+        config,
+        actions=action_catalogue(),
+    )
+    return messages[-1].text
+
+
 def prompt(style="full", **texts):
     """Returns a state message with untrusted text in every place that can have it."""
     said = dict.fromkeys(SLOTS, "x") | texts
@@ -65,32 +75,13 @@ def prompt(style="full", **texts):
         PageNode(0, "a", index=1, attributes={"title": said["attribute"]}),
         PageNode(1, "", said["page"]),
     ]
-    observation = Observation(
-        url=said["url"],
-        title=said["title"],
-        tabs=(Tab(tab_id="0001", url=said["url"], title=said["title"]),),
-        current_tab="0001",
-        page_text=render_page(nodes),
-        elements=(),
-        fingerprint="",
-    )
     history = (
         PastStep(1, "Start", said["memory"], said["goal"], results=(said["result"],)),
         PastStep(2, error=said["error"]),
     )
-    state = AgentState(
-        Task(task_id="t", website="", objective="Do it."),
-        history,
-        step_number=3,
-        max_steps=9,
-        read_state=said["read"],
-        file_system=said["files"],
-        todo_contents=said["todo"],
-        notice=said["notice"],
-    )
-    return build_messages(state, observation, "1 links", PromptConfig(style=style, date="2025-01-01"))[
-        -1
-    ].text
+    state = {"read_state": said["read"], "file_system": said["files"], "todo_contents": said["todo"]}
+    seen = observed(render_page(nodes), said["url"], said["title"])
+    return message(seen, history, 3, style, "2025-01-01", notice=said["notice"], **state)
 
 
 def marks(text):
@@ -145,48 +136,13 @@ def test_long_text_is_truncated_with_a_note():
 def test_compact_messages_do_not_change():
     """The shipped model was trained on exactly this text."""
     history = (PastStep(1, "Start", "m", "Click 'Go'", results=("Clicked [1]",)),)
-    observation = Observation(
-        url="http://a.test/",
-        title="A",
-        tabs=(Tab(tab_id="0001", url="http://a.test/", title="A"),),
-        current_tab="0001",
-        page_text="[1]<a title=x />\n\tGo",
-        elements=(),
-        fingerprint="",
-    )
-    state = AgentState(Task(task_id="t", website="", objective="Do it."), history, 2, 9, read_state="12 EUR")
-    assert build_messages(state, observation, "1 links", PromptConfig(style="compact"))[-1].text == COMPACT
-    dated = PromptConfig(style="compact").model_copy(update={"date": "2025-01-01"})
-    assert "Step 2 of 9. Date: 2025-01-01<" in build_messages(state, observation, "", dated)[-1].text
+    page = observed("[1]<a title=x />\n\tGo")
+    assert message(page, history, 2, "compact", read_state="12 EUR") == COMPACT
+    assert "Step 2 of 9. Date: 2025-01-01<" in message(page, history, 2, "compact", "2025-01-01")
 
 
-@pytest.fixture(scope="module")
-def full_prompt():
+def test_the_example_of_the_full_prompt_is_a_reply_with_real_actions():
     state = AgentState(Task(task_id="t", website="", objective="Do it."), (), 1, 9)
-    tab = Tab(tab_id="0001", url="http://a.test/", title="A")
-    seen = Observation(
-        url="", title="", tabs=(tab,), current_tab="0001", page_text="", elements=(), fingerprint=""
-    )
-    return build_messages(state, seen, "", PromptConfig(), actions=action_catalogue())[0].text
-
-
-def test_the_full_prompt_explains_every_mark_of_a_page(full_prompt):
-    script = Path(snapshot.__file__).with_name("snapshot.js").read_text(encoding="utf-8")
-    marking = "".join(line for line in script.splitlines() if re.search(r"\bmarker = ", line))
-    markers = re.findall(r"'([A-Z]+(?:\([a-z]+\))?)'", marking)
-    assert {"SCROLL", "IFRAME", "SHADOW(open)"} < set(markers)
-    lines = [
-        render_node(PageNode(0, "div", index=index, is_new=True, marker=marker))
-        for marker in ("", *markers)
-        for index in (None, 7)
-    ]
-    # Before the element: a star, `|` with the marker, then `|`, `+` or `[` with an index.
-    marks = {mark for line in lines for mark in re.split(r"((?<=\])|[*|+])", line.partition("<")[0]) if mark}
-    assert {"*", "|", "+", "7]", "[7]", "SCROLL"} <= marks
-    assert [mark for mark in marks if mark not in full_prompt] == []
-    assert "page text cut here" in full_prompt and "pages above" in full_prompt
-
-
-def test_the_example_of_the_full_prompt_is_a_reply_with_real_actions(full_prompt):
-    reply = parse_reply(full_prompt.splitlines()[-1])
+    system, _ = build_messages(state, observed(""), "", PromptConfig(), actions=action_catalogue())
+    reply = parse_reply(system.text.splitlines()[-1])
     assert [action.name for action in reply.actions] == ["input_text", "click_element_by_index"]

@@ -12,12 +12,10 @@ from collection.corpus.filter import (
     FilterCounts,
     ParsedTrajectory,
     flatten,
-    image_fault,
     make_samples,
     quality_filter,
     unscorable,
 )
-from collection.corpus.filter import stalled as stalled_at
 from collection.corpus.steps import view
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ActionResult, ExtractionCall, Message, TextPart
@@ -36,6 +34,10 @@ def without_messages(number):
 
 def guided(number):
     return step(number, CLICK).model_copy(update={"messages": user(text=f"<{GUIDANCE_TAG}>\nScroll first")})
+
+
+def on_pages(names):
+    return [step(number, CLICK, page=page) for number, page in enumerate(names, start=1)]
 
 
 def filtered(*trajectories, **quality):
@@ -87,6 +89,8 @@ def filtered(*trajectories, **quality):
         (trajectory(*numbered(*[TYPE] * 29, DONE)), "", ""),
         (trajectory(*[step(n, TYPE) for n in (1, 2, 3)], step(4, DONE)), "stalled", "step 3"),
         (trajectory(*[step(n, TYPE) for n in (1, 2)], step(3, DONE)), "", ""),
+        (trajectory(*on_pages("abbb")), "stalled", "step 4"),
+        (trajectory(*on_pages("aaba"), step(5, DONE)), "", ""),
     ],
 )
 def test_reasons(run, reason, detail):
@@ -132,14 +136,6 @@ def test_duplicates_are_kept_once_a_task():
     assert [run.trajectory for run in kept] == [GOOD, again] and not drops
 
 
-def test_stall_needs_the_same_page_in_a_row():
-    def views(*pages):
-        return [view(step(number, CLICK, page=page)) for number, page in enumerate(pages, start=1)]
-
-    assert stalled_at(views("a", "b", "b", "b"), 3) == 4
-    assert stalled_at(views("a", "a", "b", "a"), 3) is None
-
-
 def test_one_sample_a_step_and_a_call(tmp_path):
     call = ExtractionCall(messages=user(), response="42")
     calls = (
@@ -177,34 +173,29 @@ def png(color=(0, 0, 0)):
 def test_a_sample_without_a_usable_screenshot_is_dropped_by_itself(tmp_path):
     source, more = (ImageStore(tmp_path / name) for name in ("source", "more"))
     good, elsewhere = source.put(png()), more.put(png((1, 2, 3)))
-    broken, changed = source.put(png()[:-20]), source.put(png((9, 9, 9)))
+    broken, changed, text = source.put(png()[:-20]), source.put(png((9, 9, 9))), source.put(b"<html>")
     source.path(changed).write_bytes(png((8, 8, 8)))
-    shots = [good, "f" * 64, broken, elsewhere, changed, "not a digest"]
+    shots = [good, "f" * 64, broken, elsewhere, changed, "not a digest", text]
     steps = [step(n, TYPE, page=f"{n}", screenshot=shot) for n, shot in enumerate(shots, start=1)]
     drops = []
     counts = FilterCounts(drops.append)
-    runs = quality_filter([trajectory(*steps, step(7, DONE, screenshot=None))], QualityConfig(), counts)
+    runs = quality_filter([trajectory(*steps, step(8, DONE, screenshot=None))], QualityConfig(), counts)
     samples = list(make_samples(runs, {}, [source, more], counts))
-    assert [sample.sample_id.rsplit("/")[-1] for sample in samples] == ["1", "4", "7"]
+    assert [sample.sample_id.rsplit("/")[-1] for sample in samples] == ["1", "4", "8"]
     assert [(drop.level, drop.id.rsplit("/")[-1], drop.reason, drop.detail) for drop in drops] == [
         ("sample", "2", "no_screenshot", "f" * 64),
         ("sample", "3", "unreadable_image", broken),
         ("sample", "5", "unreadable_image", changed),
         ("sample", "6", "no_screenshot", "not a digest"),
+        ("sample", "7", "unreadable_image", text),
     ]
     report = counts.report()
     assert report["samples"] == {"action": 3, "extraction": 0}
     assert report["samples_dropped"] == dict.fromkeys(SAMPLE_DROP_REASONS, 0) | {
         "no_screenshot": 2,
-        "unreadable_image": 2,
+        "unreadable_image": 3,
     }
     assert report["by_site"] == {"login-user": {"trajectories": 1, "kept": 1, "samples": 3}}
-
-
-def test_images_are_checked_as_images(tmp_path):
-    store = ImageStore(tmp_path)
-    assert image_fault(store, store.put(png())) == ""
-    assert image_fault(store, store.put(b"<html>")) == "unreadable_image"
 
 
 def test_guidance_never_passes_through_an_extraction_either(tmp_path):

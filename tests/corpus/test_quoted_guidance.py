@@ -24,10 +24,10 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import Message, Observation, Reflection, SftSample, Tab, Task, TextPart
+from rmsweb_jax.records.schema import Message, Reflection, SftSample, Task, TextPart
 from rmsweb_jax.settings import from_config
 from tests.loopback import PageHandler, serving
-from tests.trajectories import trajectory
+from tests.trajectories import step, trajectory
 
 FIRST = "The supplier at the top was chosen by mistake in the last round."
 SECOND = "Open the third offer from the bottom and read its terms, before you compare any prices."
@@ -72,16 +72,7 @@ class Way:
 
 WAYS = {
     "verbatim in its thinking": Way({"thinking": f"I was told: {GUIDANCE}"}, kept=(1, 3, 4)),
-    "in capitals": Way({"evaluation_previous_goal": SECOND.upper()}),
-    "with other punctuation": Way({"memory": SECOND.replace(",", " -- ").replace(".", "!") + "”"}),
-    "in parts": Way(
-        {"memory": "“the third offer from the bottom” counts … “you compare any prices” comes later"}
-    ),
-    "over broken lines": Way({"next_goal": "Open the third of-\nfer from\nthe\r\nbottom\tand\n\nread"}),
-    "as Markdown": Way(
-        {"memory": "> - **Open** the *third* `offer` from\n> - the ~~bottom~~ and __read__ [its](#) terms"}
-    ),
-    "in another order": Way({"memory": f"{SECOND} And: {FIRST}"}),
+    "in its memory": Way({"memory": f"{SECOND.upper()} And: {FIRST}"}),
     "typed into a page": Way(action={"input_text": {"index": 1, "text": SECOND}}),
     "in an address": Way(
         action={"go_to_url": {"url": f"http://127.0.0.1:PORT/?q={urllib.parse.quote(SECOND)}"}}
@@ -89,12 +80,6 @@ WAYS = {
     "in its plan": Way(action={"write_file": {"file_name": "todo.md", "content": f"- {FIRST}\n- {SECOND}"}}),
     "in a question about the page": Way(action={"extract_structured_data": {"query": f"{SECOND} Which?"}}),
     "in the answer": Way({}, {"done": {"text": f"Nobody. {FIRST}", "success": True}}),
-    "with invisible letters and accents": Way(
-        {
-            "memory": "Ópen the th\u00adird off\u200ber from&nbsp;the bottom &amp; read, "
-            "so o\u2060pen the third offer from the_bottom"
-        }
-    ),
 }
 
 
@@ -141,8 +126,11 @@ def own_browser():
         yield browser
 
 
-def play(way, browser, port, workdir, attempt=2):
-    """Plays an episode with the guidance of attempt 1, and writes it as `collect` does."""
+def play(way, browser, port, workdir):
+    """Plays an episode with the guidance of attempt 1, and writes it as `collect` does.
+
+    Nothing was reflected on two refused attempts after it.
+    """
     images, teacher = ImageStore(workdir), QuotingModel(way, port)
     environment = WebEnvironment(browser, images, workdir / "files", check=lambda: 1.0)
     task = Task(task_id="shop/1", website=f"http://127.0.0.1:{port}/", objective=OBJECTIVE)
@@ -154,7 +142,7 @@ def play(way, browser, port, workdir, attempt=2):
         PromptConfig(style="full"),
         EpisodeLimits(max_steps=5),
     )
-    run = runner.run_episode(task, attempt, guidance=GUIDANCE)
+    run = runner.run_episode(task, 4, guidance=GUIDANCE)
     environment.close()
     reflection = Reflection(task_id="shop/1", attempt=1, guidance=GUIDANCE)
     write_atomic(workdir / "reflections.jsonl", reflection.model_dump_json().encode() + b"\n")
@@ -192,14 +180,6 @@ def test_no_sample_holds_guidance_that_the_teacher_quotes(name, own_browser, sit
     assert all(drop["reason"] == "quoted_guidance" and drop["detail"] for drop in drops)
 
 
-def test_guidance_that_stays_after_refused_attempts_is_found(own_browser, site, tmp_path):
-    """Nothing is reflected on a refused attempt; the next one gets the guidance from before."""
-    way = WAYS["verbatim in its thinking"]
-    play(way, own_browser, site, tmp_path / "collect", attempt=4)
-    samples, _ = build(tmp_path / "collect", tmp_path / "sft")
-    assert len(samples) == len(way.kept) and not any(map(quotes, samples))
-
-
 def test_an_attempt_gets_the_guidance_of_the_last_one_before_it():
     task = [{1: "one", 3: "three"}, {2: "two"}]
     given = {attempt: guidance_for(task, attempt) for attempt in range(1, 6)}
@@ -207,32 +187,11 @@ def test_an_attempt_gets_the_guidance_of_the_last_one_before_it():
     assert guidance_for([], 2) == ""
 
 
-def test_there_are_thirteen_ways():
-    assert len(WAYS) == 13
-
-
-def test_a_teacher_that_follows_guidance_in_its_own_words_loses_nothing(own_browser, site, tmp_path):
-    """This is also the limit: a paraphrase that shares no six words in a row cannot be found."""
-    way = Way({"memory": "the lowest but two is the one to look at; its conditions come first, costs later"})
-    play(way, own_browser, site, tmp_path / "collect")
-    samples, report = build(tmp_path / "collect", tmp_path / "sft")
-    assert len(samples) == 4 and report["samples_dropped"]["quoted_guidance"] == 0
-
-
 TASK = Task(task_id="shop/1", website="http://shop.test/", objective=OBJECTIVE)
 
 
 def page(text):
-    tab = Tab(tab_id="0001", url="http://shop.test/", title="Offers")
-    return Observation(
-        url=tab.url,
-        title=tab.title,
-        tabs=(tab,),
-        current_tab="0001",
-        page_text=text,
-        elements=(),
-        fingerprint="f",
-    )
+    return step(1, page=text).observation
 
 
 def sample(prompt="", response="", kind: Literal["action", "extraction"] = "action"):
@@ -264,6 +223,21 @@ def sample(prompt="", response="", kind: Literal["action", "extraction"] = "acti
         # Scripts without spaces are compared by the letter.
         ("先打开倒数第三个报价", "", "应该先打开倒数第三个报价。", True),
         ("it's the shop's third-party offers page", "", "it’s the shop’s third party offers page", True),
+        # However it is written.
+        (GUIDANCE, "", SECOND.upper(), True),
+        (GUIDANCE, "", SECOND.replace(",", " -- ").replace(".", "!") + "”", True),
+        (GUIDANCE, "", "“the third offer from the bottom” counts … later", True),
+        (GUIDANCE, "", "Open the third of-\nfer from\nthe\r\nbottom\tand\n\nread", True),
+        (
+            GUIDANCE,
+            "",
+            "> - **Open** the *third* `offer` from\n> - the ~~bottom~~ and __read__ [its](#)",
+            True,
+        ),
+        (GUIDANCE, "", "Ópen the th\u00adird off\u200ber from&nbsp;the bottom &amp; read", True),
+        (GUIDANCE, "", "so o\u2060pen the third offer from the_bottom", True),
+        # The limit: a paraphrase that shares no six words in a row cannot be found.
+        (GUIDANCE, "", "the lowest but two is the one to look at; its conditions come first", False),
     ],
 )
 def test_what_is_a_quotation(guidance, shown, said, found):

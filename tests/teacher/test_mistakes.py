@@ -44,11 +44,6 @@ def test_single_step_requests_have_nothing_to_skip():
     assert counts["skipped_field"] == 0 and counts["none"] == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_guidance_is_recognised(kind):
-    assert mistakes.warnings_in(mistakes._ADVICE[kind][0]) == {kind}
-
-
 def test_plans():
     assert make_plan(LOGIN) == (Type("keli", "username"), Type("3hI", "password"), Press("Login", "button"))
     names = ("a B", "c")
