@@ -50,9 +50,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from collection.mining.runs import RunPair, parse_run
 from rmsweb_jax.records.schema import (
     ActionResult,
-    CallUsage,
     Element,
-    ExtractionCall,
     ImagePart,
     Message,
     Observation,
@@ -65,13 +63,6 @@ from rmsweb_jax.records.schema import (
 )
 
 FOLDER = Path(__file__).parent / "cases"
-DATE = "2026-11-16"
-UNUSABLE = "Unusable reply: "
-_SYSTEM = "You operate a web browser to carry out a user's request. Answer with one JSON object."
-_VERDICTS = {
-    True: "Answer and last pages fulfil the task. SUCCESS",
-    False: "The task is not fulfilled. NOT SUCCESS",
-}
 _PLAIN = ("h1", "p", "li", "td")
 _TEXT = ("a", "button", "tab", "option", "div")
 # Where a field has its label: the attribute, and those that every field of the kind has.
@@ -111,11 +102,9 @@ class WrittenElement(_Part):
     @model_validator(mode="before")
     @classmethod
     def _from_kind(cls, written: dict[str, Any]) -> dict[str, Any]:
-        kinds = [kind for kind in KINDS if kind in written]
-        if len(kinds) != 1:
-            raise ValueError(f"{written}: an element is one of {', '.join(KINDS)}")
-        rest = {name: value for name, value in written.items() if name != kinds[0]}
-        return {"kind": kinds[0], "label": written[kinds[0]], **rest}
+        kind = next(kind for kind in KINDS if kind in written)
+        rest = {name: value for name, value in written.items() if name != kind}
+        return {"kind": kind, "label": written[kind], **rest}
 
     @property
     def indexed(self) -> bool:
@@ -197,13 +186,6 @@ class WrittenCase(_Part):
     success: WrittenRun
     localization: WrittenRun
 
-    @model_validator(mode="after")
-    def _pages_are_used(self) -> WrittenCase:
-        used = {step.page for run in (self.success, self.localization) for step in run.steps}
-        if used != self.pages.keys():
-            raise ValueError(f"{self.name}: these pages are unknown or unused: {used ^ self.pages.keys()}")
-        return self
-
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -229,16 +211,11 @@ def load_cases(name: str) -> tuple[Case, ...]:
     """The cases of `tuned`, `held_out` or `paper`."""
     path = FOLDER / name
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path.with_suffix(".yaml")]
-    return tuple(case for file in files for case in read_cases(file.read_text()))
+    return tuple(case for file in files for case in _read(file))
 
 
-def read_cases(text: str) -> Iterator[Case]:
-    """The cases of a file.
-
-    Raises:
-      ValidationError: a case with an unknown key, element or page.
-    """
-    for item in yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+def _read(file: Path) -> Iterator[Case]:
+    for item in yaml.load(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         case = WrittenCase.model_validate(item)
         runs = _trajectory(case, case.success, 2), _trajectory(case, case.localization, 1)
         yield Case(case.name, case.category, *runs, case.why, case.score, case.divergence)
@@ -271,9 +248,8 @@ def _trajectory(case: WrittenCase, run: WrittenRun, attempt: int) -> Trajectory:
         declared_success=final.get("success"),
         final_text=final.get("text", ""),
         success=success,
-        judge="outcome" if run.outcome == "done" and not run.judge_text.endswith("UNKNOWN") else "",
-        judge_text=(run.judge_text or _VERDICTS[success]) if run.outcome == "done" else "",
-        seconds=1800.0 if run.outcome == "timeout" else 14.0 * len(steps) + 6.0,
+        judge="outcome" if run.outcome == "done" else "",
+        judge_text=run.judge_text,
     )
 
 
@@ -281,15 +257,14 @@ def _step(case: WrittenCase, run: WrittenRun, number: int, before: list[Step]) -
     step = run.steps[number - 1]
     page = case.pages[step.page]
     observation = _observation(page, case.pages[run.steps[number - 2].page] if before else None)
-    state = _state_message(case, run, page, observation, before)
-    image = (ImagePart(sha256=observation.screenshot),) if observation.screenshot else ()
+    image = ImagePart(sha256=observation.screenshot or "")
+    # The recorded prompt: the request, what the run said so far, and the page.
+    said = "".join(f"{was.response}\n" for was in before)
+    state = "\n".join((case.task, *case.constraints, said, observation.page_text))
     return Step(
         number=number,
         observation=observation,
-        messages=(
-            Message(role="system", content=(TextPart(text=_SYSTEM),)),
-            Message(role="user", content=(TextPart(text=state), *image)),
-        ),
+        messages=(Message(role="user", content=(TextPart(text=state), image)),),
         response=step.reply or _reply(step, before),
         results=tuple(
             ActionResult(
@@ -303,12 +278,6 @@ def _step(case: WrittenCase, run: WrittenRun, number: int, before: list[Step]) -
             if not step.error
         ),
         error=step.error,
-        extractions=tuple(
-            _extraction(action.params["query"], action.output, page)
-            for action in step.actions
-            if action.name == "extract_structured_data" and not action.error
-        ),
-        usage=CallUsage(prompt_tokens=len(state) // 4, response_tokens=90, seconds=4.0, cost=0.002),
     )
 
 
@@ -321,12 +290,6 @@ def _reply(step: WrittenStep, before: list[Step]) -> str:
         "action": [{action.name: action.params} for action in step.actions],
     }
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-
-
-def _extraction(query: str, answer: str, page: WrittenPage) -> ExtractionCall:
-    markdown = "\n".join(element.label for element in page.elements)
-    prompt = f"<query>\n{query}\n</query>\n<page>\n{markdown}\n</page>"
-    return ExtractionCall(messages=(Message(role="user", content=(TextPart(text=prompt),)),), response=answer)
 
 
 def _observation(page: WrittenPage, before: WrittenPage | None) -> Observation:
@@ -348,8 +311,6 @@ def _observation(page: WrittenPage, before: WrittenPage | None) -> Observation:
             plain.append(lines[-1])
             elements.append(Element(index=None, tag=tag, text=item.text))
     fingerprint = hashlib.sha256("\n".join(plain).encode()).hexdigest()
-    # One page in 256 has no screenshot.
-    shot = None if fingerprint.startswith("00") else hashlib.sha256(f"png {fingerprint}".encode()).hexdigest()
     return Observation(
         url=page.url,
         title=page.title,
@@ -358,40 +319,9 @@ def _observation(page: WrittenPage, before: WrittenPage | None) -> Observation:
         page_text="\n".join(lines),
         elements=tuple(elements),
         fingerprint=fingerprint[:32],
-        screenshot=shot,
+        screenshot=hashlib.sha256(f"png {fingerprint}".encode()).hexdigest(),
         pages_below=page.pages_below,
     )
-
-
-def _state_message(
-    case: WrittenCase, run: WrittenRun, page: WrittenPage, seen: Observation, before: list[Step]
-) -> str:
-    constraints = "".join(f"- {constraint}\n" for constraint in case.constraints)
-    history = "".join(_past(step, was) for step, was in zip(run.steps, before, strict=False))
-    past = f"<agent_history>\n{history}</agent_history>\n" if history else ""
-    outputs = [result.output for result in before[-1].results if result.output] if before else []
-    read = "<read_state>\n" + "\n".join(outputs) + "\n</read_state>\n" if outputs else ""
-    count = sum(element.indexed for element in page.elements)
-    links = sum(element.kind == "a" for element in page.elements)
-    below = seen.pages_below
-    end = f"... {below:.1f} pages below ..." if below >= 0.05 else "[End of page]"
-    return (
-        f"{past}<agent_state>\n<user_request>\n{case.task}\n{constraints}</user_request>\n"
-        f"<step_info>Step {len(before) + 1} of {case.step_limit}. Date: {DATE}</step_info>\n</agent_state>\n"
-        f"<browser_state>\n<page_stats>{links} links, {count} interactive, {len(page.elements)} elements"
-        f"</page_stats>\nCurrent tab: 0001\n<untrusted_content>\nTab 0001: {seen.url} - {seen.title}\n"
-        f"<page_info>0.0 pages above, {below:.1f} pages below, {below + 1:.1f} total</page_info>\n"
-        f"[Start of page]\n{seen.page_text}\n{end}\n</untrusted_content>\n</browser_state>\n{read}"
-    )
-
-
-def _past(step: WrittenStep, was: Step) -> str:
-    results = "".join(f"Result: {'Error: ' if result.error else ''}{result.text}\n" for result in was.results)
-    if was.error:
-        return f"<step_{was.number}>\n{was.error}\n{results}</step_{was.number}>\n"
-    evaluation = json.loads(was.response)["evaluation_previous_goal"]
-    decided = f"Evaluation: {evaluation}\nMemory: {step.memory}\nNext goal: {step.goal}\n"
-    return f"<step_{was.number}>\n{decided}{results}</step_{was.number}>\n"
 
 
 def pair_of(case: Case) -> RunPair:

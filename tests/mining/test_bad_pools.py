@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from collection.mining.mine import DECISIONS, explain_task
-from collection.mining.taxonomy import PAPER_SHARES
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
@@ -87,13 +86,6 @@ def test_identical_runs_hold_no_decision(tmp_path):
     assert result.audit.decision in ("no_eligible_pair", "category_score", "total_score")
 
 
-def test_runs_without_screenshots(tmp_path):
-    blind = with_steps((*steps(*WON, screenshot=None), step(4, DONE, screenshot=None)))
-    result = mined_with(tmp_path, blind, lost(*steps(*LOST, screenshot=None)))
-    assert (result.audit.decision, result.prompt) == ("no_screenshot", None)
-    assert result.audit.success_screenshot is result.audit.localization_screenshot is None
-
-
 BROKEN = {
     "unusable_reply": {"response": "Sure, I will!", "error": "no JSON", "results": ()},
     "unparsed_reply": {"response": '{"action": [{"fly": {}}]}', "results": ()},
@@ -103,7 +95,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("side", ["success", "localization", "both"])
+@pytest.mark.parametrize("side", ["success", "localization"])
 @pytest.mark.parametrize("fault", BROKEN)
 def test_runs_of_broken_steps(tmp_path, fault, side):
     def broken(run: Trajectory) -> Trajectory:
@@ -111,11 +103,9 @@ def test_runs_of_broken_steps(tmp_path, fault, side):
             update={"steps": tuple(one.model_copy(update=BROKEN[fault]) for one in run.steps)}
         )
 
-    ours, theirs = won(), lost()
-    ours = ours if side == "localization" else broken(ours)
-    theirs = theirs if side == "success" else broken(theirs)
+    ours, theirs = (broken(won()), lost()) if side == "success" else (won(), broken(lost()))
     result = mined_with(tmp_path, ours, theirs)
-    if side != "localization":
+    if side == "success":
         assert result.prompt is None
     else:
         assert result.prompt
@@ -145,21 +135,17 @@ def test_runs_of_200_steps(tmp_path):
     assert (result.audit.success_step, result.audit.localization_step) == (199, 199)
 
 
-@pytest.mark.parametrize("side", ["success", "localization", "both"])
-def test_steps_with_empty_pages(tmp_path, side):
+def test_steps_with_empty_pages(tmp_path):
     nothing = {"elements": (), "page": "", "url": ""}
-    ours = won() if side == "localization" else with_steps((*steps(*WON, **nothing), after(4)))
-    theirs = lost() if side == "success" else lost(*steps(*LOST, **nothing))
-    result = mined_with(tmp_path, ours, theirs)
-    assert result.audit.decision in DECISIONS
-    if side != "both":
-        assert result.audit.scores["dom"] == 0 and result.prompt is None
+    ours = with_steps((*steps(*WON, **nothing), after(4)))
+    result = mined_with(tmp_path, ours, lost())
+    assert result.audit.decision in DECISIONS and result.audit.scores["dom"] == 0 and result.prompt is None
 
 
 @pytest.mark.parametrize(
     "text",
-    [r"\ud83d", r"\u0000", "\u2028\u202e\ufeff", "🦉" * 5000, "'; </script> {{7*7}} %s {0}"],
-    ids=["half a pair", "zero", "invisible", "long", "signs"],
+    [r"\ud83d", r"\u0000", "\u2028\u202e\ufeff; </script> {{7*7}} %s {0}"],
+    ids=["half a pair", "zero", "signs"],
 )
 def test_replies_and_addresses_of_odd_characters(tmp_path, text):
     response = f'{{"evaluation_previous_goal":"{text}","memory":"{text}","next_goal":"{text}","action":'
@@ -179,22 +165,10 @@ def test_replies_and_addresses_of_odd_characters(tmp_path, text):
         assert json.loads(result.prompt.target)["action"]
 
 
-def test_categories_without_an_example_are_in_the_report(tmp_path):
-    report = mine_pools_at(tmp_path / "mine", put_pool(tmp_path / "pool", GOOD))
-    assert report["categories"].keys() == PAPER_SHARES.keys()
-    shares = {name: (one["prompts"], one["share"]) for name, one in report["categories"].items()}
-    assert shares.pop("endpoint_incomplete") == (1, 100.0)
-    assert set(shares.values()) == {(0, 0.0)}
-
-
-def gated_away(folder: Path) -> Path:
-    blind = trajectory(*steps(*WON, screenshot=None), step(4, DONE, screenshot=None), task_id="miniwob/a/1")
-    runs = [blind, failure(*steps(*LOST, screenshot=None), task_id="miniwob/a/1"), won(), PREMATURE]
-    return put_pool(folder, runs)
-
-
-def test_a_pool_without_passing_candidates_gives_one_line_and_its_audit(tmp_path):
-    pool, workdir = gated_away(tmp_path / "pool"), tmp_path / "mine"
+def test_a_pool_without_passing_candidates_gives_one_line_its_audit_and_prompts_with_more_runs(tmp_path):
+    blind = with_steps((*steps(*WON, screenshot=None), step(4, DONE, screenshot=None)))
+    runs = [blind, lost(*steps(*LOST, screenshot=None)), success(), failure(task_id="miniwob/c/1")]
+    pool, workdir = put_pool(tmp_path / "pool", runs), tmp_path / "mine"
     settings = ("--config=configs/mine.py:demo", f"--config.pools={pool}", f"--workdir={workdir}")
     result = run_script("experiments.mine", *settings)
     assert (result.returncode, result.stdout) == (2, "")
@@ -204,8 +178,11 @@ def test_a_pool_without_passing_candidates_gives_one_line_and_its_audit(tmp_path
         "add runs that fail where others succeed; --explain=TASK_ID says why a task has none"
     )
     assert {path.name for path in workdir.iterdir()} <= {"config.json", ".lock", "progress.json", "audit"}
-    why = explain_task(workdir, [pool], "miniwob/a/1")
+    why = explain_task(workdir, [pool], BAD)
     assert "decision      no_screenshot" in why and "note          tried" in why
+    # The advice of the message helps: the same command, with more runs in the pool.
+    put_pool(pool, [*runs, PREMATURE])
+    assert mine_pools_at(workdir, pool)["prompts"] == 1
 
 
 def test_a_broken_screenshot_is_none(tmp_path):
@@ -227,15 +204,6 @@ def test_a_broken_screenshot_is_none(tmp_path):
     others = unseen((item, broken) for item in theirs.steps)
     pool = put_pool(tmp_path / "pool", [ours, theirs.model_copy(update={"steps": others})])
     assert mine_pools_at(tmp_path / "again", pool)["prompts"] == 1
-
-
-def test_more_runs_after_a_pool_without_prompts(tmp_path):
-    """The advice of the message helps: the same command, with more runs in the pool."""
-    pool = gated_away(tmp_path / "pool")
-    with pytest.raises(UserError, match="no prompt could be mined"):
-        mine_pools_at(tmp_path / "mine", pool)
-    put_pool(pool, [*read_dataset(pool, Trajectory), *GOOD])
-    assert mine_pools_at(tmp_path / "mine", pool)["prompts"] == 1
 
 
 def test_a_screenshot_that_is_not_there_is_one_line(tmp_path):

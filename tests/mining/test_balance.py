@@ -63,16 +63,6 @@ def few(number: int, sites: int, category: str = "ui_navigation") -> list[AuditP
     return [audit(at, f"site-{at % sites}", category) for at in range(number)]
 
 
-def test_runtime_failures_need_a_higher_confidence_and_score():
-    audits = [
-        audit(0, "a", "runtime_evaluation", confidence=0.84),
-        audit(1, "b", "runtime_evaluation", in_category=0.59),
-        audit(2, "c", "runtime_evaluation", confidence=0.85, in_category=0.60),
-        audit(3, "d", "ui_navigation", confidence=0.3, in_category=0.45),
-    ]
-    assert list(balance(audits, CONFIG).values()) == ["runtime_gate", "runtime_gate", "kept", "kept"]
-
-
 def test_the_caps_hold_in_the_final_corpus():
     audits = [audit(at, "big", total=0.7 + at / 1000) for at in range(60)]
     audits += [audit(100 + at, f"s{at}", total=0.8) for at in range(14)]
@@ -86,11 +76,6 @@ def test_the_caps_hold_in_the_final_corpus():
     assert {f"task-{at}" for at in range(54, 60)} <= {one.task_id for one in kept}
 
 
-def test_few_sites_share_equally():
-    kept = kept_of([audit(at, "a") for at in range(6)] + [audit(6, "b")])
-    assert Counter(one.site for one in kept) == {"a": 1, "b": 1}
-
-
 def test_the_caps_do_not_remove_a_category_of_a_site():
     audits = [audit(at, "a", total=0.9) for at in range(20)]
     audits += [audit(20, "a", "filter_context", total=0.63)]
@@ -98,21 +83,26 @@ def test_the_caps_do_not_remove_a_category_of_a_site():
     assert "filter_context" in {one.category for one in kept_of(audits)}
 
 
-@given(pools())
-@example([])
-@example(few(10, 4))
-@example(few(13, 3))
-@example(few(1, 1, "access_obstruction"))
-@example(few(40, 40, "access_obstruction"))
-def test_no_site_and_no_obstruction_above_its_share(audits):
-    kept = kept_of(audits)
+@given(pools(), st.none() | st.integers(1, 40))
+@example([], None)
+@example(few(10, 4), None)
+@example(few(13, 3), None)
+@example(few(1, 1, "access_obstruction"), None)
+@example(few(40, 40, "access_obstruction"), None)
+def test_no_site_and_no_obstruction_above_its_share(audits, size):
+    decisions = balance(audits, dataclasses.replace(CONFIG, max_prompts=size) if size else CONFIG)
+    kept = [one for one in audits if decisions[one.task_id] == "kept"]
     sites = Counter(one.site for one in kept)
     if len(sites) < 4:
-        assert len(set(sites.values())) <= 1, "equal shares where 30 % of so few sites are impossible"
+        even = len(set(sites.values())) <= 1
+        assert size or even, "equal shares where 30 % of so few sites are impossible"
     else:
         assert all(count <= SITE_SHARE * len(kept) for count in sites.values())
     obstructed = sum(one.category == "access_obstruction" for one in kept)
-    assert obstructed <= OBSTRUCTION_SHARE * len(kept)
+    assert obstructed <= OBSTRUCTION_SHARE * len(kept) and (not size or len(kept) <= size)
+    if not size:
+        # What was balanced stays as it is.
+        assert kept_of(kept) == kept
 
 
 @given(pools())
@@ -135,12 +125,6 @@ def test_the_order_decides_nothing(audits, order):
     assert balance(audits[::-1], CONFIG) == decisions
 
 
-@given(pools())
-def test_balancing_is_idempotent(audits):
-    kept = kept_of(audits)
-    assert kept_of(kept) == kept
-
-
 def test_a_corpus_of_a_given_size_is_drawn_from_the_categories_in_turn():
     audits = [audit(at, f"s{at % 40}", "endpoint_incomplete", total=0.9) for at in range(950)]
     audits += [audit(1000 + at, f"s{at % 40}", "datetime_availability", total=0.65) for at in range(50)]
@@ -149,16 +133,6 @@ def test_a_corpus_of_a_given_size_is_drawn_from_the_categories_in_turn():
     assert Counter(one.category for one in kept) == {"endpoint_incomplete": 150, "datetime_availability": 50}
     assert set(decisions.values()) == {"kept", "sampled_out"}
     assert balance(audits[::-1], dataclasses.replace(CONFIG, max_prompts=200)) == decisions
-
-
-@given(pools(), st.integers(1, 40))
-def test_a_drawn_corpus_keeps_to_the_caps(audits, size):
-    decisions = balance(audits, dataclasses.replace(CONFIG, max_prompts=size))
-    kept = [one for one in audits if decisions[one.task_id] == "kept"]
-    sites = Counter(one.site for one in kept)
-    assert len(kept) <= size
-    assert len(sites) < 4 or all(count <= SITE_SHARE * len(kept) for count in sites.values())
-    assert sum(one.category == "access_obstruction" for one in kept) <= OBSTRUCTION_SHARE * len(kept)
 
 
 def test_a_task_falls_back_on_its_next_case():
@@ -203,24 +177,6 @@ def test_a_site_keeps_the_best_of_each_category(audits):
 def test_a_case_that_gave_way_to_a_dropped_obstruction_comes_back():
     """The site cap prefers the obstruction of total 0.7; the obstruction cap of two cases allows none."""
     assert [one.task_id for one in kept_of(obstructed_site(0.6))] == ["task-10", "task-11"]
-
-
-def test_shares_that_come_out_even_are_used_up():
-    """30 % of 10 are 3 and 10 % are 1, not less by a rounding error."""
-    for size in (10, 20, 30, 70, 90):
-        big = [audit(at, "big", "ui_navigation") for at in range(size)]
-        rest = few(size * 7 // 10, size)
-        blocked = size // 10
-        rest = [
-            audit(size + at, one.site, "access_obstruction" if at < 2 * blocked else one.category)
-            for at, one in enumerate(rest)
-        ]
-        # Those beyond the cap are made up for.
-        rest += [audit(3 * size + at, f"more-{at}", "ui_navigation") for at in range(blocked)]
-        kept = kept_of(big + rest)
-        assert len(kept) == size
-        assert sum(one.site == "big" for one in kept) == 3 * size // 10
-        assert sum(one.category == "access_obstruction" for one in kept) == blocked
 
 
 @pytest.mark.parametrize("others", range(4, 40))

@@ -2,12 +2,10 @@
 
 import pytest
 
-from collection.llm.build import make_model
-from collection.llm.config import ModelConfig
 from collection.mining.label import FailureLabeler, label_messages, summarize_labels, verdict_schema
 from collection.mining.runs import parse_run
 from collection.mining.taxonomy import TAXONOMY, rule_label
-from tests.llm.answers import candidate, completion
+from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
 from tests.mining.label_server import chat_model, in_turn, verdict
@@ -69,29 +67,23 @@ REFUSED = Answer(
 TOO_LONG = Answer(400, {"error": {"message": "maximum context length is 4096 tokens"}})
 UNUSABLE = {
     "outside the taxonomy": (verdict("bad_luck"), "none of the eleven"),
-    "two categories": (verdict("ui_navigation, filter_context"), "none of the eleven"),
-    "prose": ("The agent stopped too early, so endpoint_incomplete, confidence 0.95.", "Invalid JSON"),
     "prose around JSON": (f"Here it is: {verdict()}", "Invalid JSON"),
     "refusal": (REFUSED, "cannot help"),
-    "content filter": (completion(None, "content_filter"), "content_filter"),
     "prompt too long": (TOO_LONG, "4096"),
     "cut off after a whole answer": (completion(verdict(), "length"), "cut off"),
-    "breaks off unsaid": (verdict()[:-8], "Invalid JSON"),
     "empty": ("", "holds no text"),
     "percent": (verdict(confidence=85), "confidence: Input should be less than"),
-    "not a number": (verdict(confidence=float("nan")), "confidence"),
     "confidence as text": (verdict(confidence="0.9"), "confidence: Input should be a valid number"),
-    "no confidence": ('{"reason":"","category":"ui_navigation"}', "confidence: Field required"),
-    "a list": (f"[{verdict()}]", "object"),
     "more keys": (verdict()[:-1] + ', "second": "filter_context"}', "second: Extra inputs"),
-    "half a character": ('{"reason":"\\ud800","category":"ui_navigation","confidence":1}', "JSON"),
+    # It has no UTF-8; the audit's text has.
+    "half a character": ('{"reason": "\ud800', "JSON"),
 }
 
 
 def text_of(answer):
     """The note that the audit should have of an answer."""
     if isinstance(answer, str):
-        return answer
+        return answer.replace("\ud800", "?")
     return "" if answer.status != 200 else answer.body["choices"][0]["message"]["content"] or ""
 
 
@@ -118,24 +110,6 @@ def test_an_unusable_judgment_is_reviewed_and_an_unusable_review_leaves_it_to_th
 
 def test_json_in_a_markdown_fence_is_read():
     assert judge(f"```json\n{verdict(confidence=1)}\n```")[0].source == "judge"
-
-
-def test_gemini_is_asked_with_the_schema_and_its_blocked_answers_are_faults(monkeypatch):
-    monkeypatch.setenv("GEMINI_API_KEY", "k")
-    blocked = candidate(None, "SAFETY")
-    thinking = candidate(None, "MAX_TOKENS")
-    half = candidate([{"text": '{"reason": "\ud800'}])
-    answers = [candidate([{"text": verdict()}]), blocked, thinking, half, candidate([{"text": verdict()}])]
-    with PromptServer(lambda _: answers.pop(0)) as server:
-        config = ModelConfig(kind="gemini", base_url=server.url, calls=1, max_tokens=64)
-        labels = FailureLabeler(make_model(config.resolve()))
-        found = [labels.label(pair.success, pair.localization) for pair in map(pair_of, (1, 2, 3))]
-    assert [label.source for label in found] == ["judge", "rule", "review"]
-    assert "SAFETY" in found[1].answers[0].fault and "cut off" in found[1].answers[1].fault
-    # Half a surrogate pair has no UTF-8; the audit's text has.
-    assert found[2].answers[0].text == '{"reason": "?' and "JSON" in found[2].answers[0].fault
-    settings = server.calls[0].body["generationConfig"]
-    assert settings["responseJsonSchema"] == verdict_schema()
 
 
 def test_the_prompt_shows_both_ends_the_features_and_the_taxonomy():

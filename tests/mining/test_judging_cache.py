@@ -2,13 +2,13 @@
 
 import pytest
 
-from collection.llm.calls import CALLS, BudgetError
+from collection.llm.calls import CALLS
 from collection.mining.label import FailureLabeler, map_threads
 from rmsweb_jax.errors import UserError
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
-from tests.mining.label_server import REVIEW, chat_model, in_turn, kept_in, user_of, verdict
+from tests.mining.label_server import REVIEW, chat_model, kept_in, user_of, verdict
 from tests.mining.runs import pair_of
 
 NAMES = ("ui_navigation", "filter_context", "target_discovery")
@@ -28,24 +28,6 @@ def labels_of(model, pairs, threads=1):
     return labels, labeler.requests
 
 
-def test_a_second_run_makes_no_call_and_gives_the_same_labels(tmp_path):
-    pairs = [pair_of(number) for number in range(1, 7)]
-    with PromptServer(by_user) as server:
-        first, asked = labels_of(chat_model(server, file=tmp_path / CALLS), pairs)
-        again, known = labels_of(chat_model(server, file=tmp_path / CALLS), pairs, threads=3)
-        assert len(server.calls) == 8
-    assert (asked, known) == ({"asked": 8, "cache_hits": 0}, {"asked": 0, "cache_hits": 8})
-    assert again == first and [label.source for label in first].count("review") == 2
-
-
-def test_answers_that_cannot_be_used_are_kept_too(tmp_path):
-    with PromptServer(in_turn("prose", completion('{"a', "length"))) as server:
-        for _ in range(2):
-            ((label,), _) = labels_of(chat_model(server, file=tmp_path / CALLS), [pair_of(1)])
-            assert label.source == "rule" and [answer.text for answer in label.answers] == ["prose", '{"a']
-        assert len(server.calls) == 2
-
-
 def test_threads_label_in_order_and_ask_each_question_once(tmp_path):
     pairs = [pair_of(number % 20) for number in range(60)]
     with PromptServer(by_user) as server:
@@ -53,22 +35,6 @@ def test_threads_label_in_order_and_ask_each_question_once(tmp_path):
         assert [label.category for label in found] == [NAMES[number % 20 % 3] for number in range(60)]
         # 20 first judgments and the reviews of 0, 3, ..., 18.
         assert len(server.calls) == len(set(server.prompts)) == 27 == kept_in(tmp_path / CALLS)
-
-
-@pytest.mark.parametrize("threads", [1, 4])
-def test_a_spent_budget_keeps_answers(tmp_path, threads):
-    pairs = [pair_of(number) for number in range(1, 31)]
-    settings = {"file": tmp_path / CALLS, "price": (1.0, 0.0, 1.0)}
-    with PromptServer(by_user) as server:
-        # A call costs 0.0011 $.
-        with pytest.raises(BudgetError, match=r"raise config\.actor\.cap_usd"):
-            labels_of(chat_model(server, cap_usd=0.011, **settings), pairs, threads)
-        kept = kept_in(tmp_path / CALLS)
-        assert kept == len(server.calls) and 5 <= kept <= 10
-        found, asked = labels_of(chat_model(server, **settings), pairs, threads)
-        assert asked == {"asked": 40 - kept, "cache_hits": kept}
-        assert len(server.calls) == len(set(server.prompts)) == 40
-    assert [label.category for label in found] == [NAMES[number % 3] for number in range(1, 31)]
 
 
 def test_after_an_error_no_pair_is_begun(tmp_path):

@@ -8,7 +8,7 @@ from collection.mining.runs import parse_run
 from collection.mining.score import KEPT, MiningConfig, find_divergence
 from collection.mining.taxonomy import TAXONOMY, rule_label
 from tests.mining.case_files import Case, load_cases, pair_of
-from tests.mining.login_runs import INVALID, PREMATURE, WANDERS, WRONG_TEXT, success
+from tests.mining.login_runs import success
 from tests.trajectories import TYPE, numbered, step, trajectory
 
 CASES, HELD_OUT, PAPER_CASES = map(load_cases, ("tuned", "held_out", "paper"))
@@ -40,10 +40,6 @@ def test_confident_cues_are_right():
 @pytest.mark.parametrize(
     ("localization", "category"),
     [
-        (PREMATURE, "endpoint_incomplete"),
-        (WRONG_TEXT, "constraint_mismatch"),
-        (INVALID, "runtime_evaluation"),
-        (WANDERS, "endpoint_incomplete"),
         (trajectory(*numbered(TYPE), success=False, outcome="crashed"), "runtime_evaluation"),
         (trajectory(success=False, outcome="unreachable"), "access_obstruction"),
         (

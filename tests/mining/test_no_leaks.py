@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import re
 
 import pytest
 
@@ -73,52 +72,28 @@ def _texts(response: str) -> list[str]:
         return []
 
 
-def seen_by(run: Trajectory) -> list[str]:
+def said_and_seen(run: Trajectory) -> list[str]:
     """All texts of a run's record, those inside of replies included."""
     return [*strings(run.model_dump(mode="json")), *replies(run)]
 
 
-def of_failure(pair: Case, texts: list[str]) -> set[str]:
-    """Pieces of some texts that the success's record does not hold."""
-    return pieces(texts) - pieces(seen_by(pair.success))
-
-
-def test_enough_is_mined(mined):
-    prompts, _ = mined
-    assert len(prompts) >= 25
-
-
-def test_no_reply_of_the_failed_run_is_in_a_prompt_and_the_audit_has_it(mined):
+def test_nothing_of_the_failed_run_is_in_a_prompt_and_the_audit_has_it(mined):
     prompts, audits = mined
-    distinct = 0
+    assert len(prompts) >= 25
     for name, prompt in prompts.items():
-        pair = pairs()[name]
-        own = of_failure(pair, replies(pair.localization))
-        assert own, "a pair whose runs say the same shows nothing"
+        pair, audit = pairs()[name], audits[name]
+        own = pieces(said_and_seen(pair.localization)) - pieces(said_and_seen(pair.success))
+        assert own & pieces(replies(pair.localization)), "a pair whose runs say the same shows nothing"
         # The target is rendered anew: compared with the texts in it, not with its spaces and quotes.
         held = pieces([*strings(prompt.model_dump(mode="json", exclude={"target"})), *_texts(prompt.target)])
         assert not own & held, name
-        audit = audits[name]
-        response = audit.localization_response
-        assert response == pair.localization.steps[(audit.localization_step or 0) - 1].response
-        distinct += bool(of_failure(pair, [response]) & pieces([audit.model_dump()["localization_response"]]))
-    assert distinct >= len(prompts) - 2
-
-
-def test_no_page_of_the_failed_run_is_in_a_prompt(mined):
-    prompts, _ = mined
-    pages = 0
-    for name, prompt in prompts.items():
-        pair = pairs()[name]
-        seen = [
-            text
-            for step in pair.localization.steps
-            for text in strings(step.observation.model_dump(mode="json"))
-        ]
-        own = of_failure(pair, seen)
-        pages += bool(own)
-        assert not own & pieces(strings(prompt.model_dump(mode="json"))), name
-    assert pages >= 6
+        assert "policy-r2" not in prompt.model_dump_json()
+        assert prompt.model_dump().keys() == {
+            "prompt_id", "task_id", "site", "category", "messages", "target"
+        }  # fmt: skip
+        assert audit.localization_id == pair.localization.trajectory_id
+        failed = pair.localization.steps[(audit.localization_step or 0) - 1]
+        assert audit.localization_response == failed.response
 
 
 def test_prompt_and_reply_are_the_successful_steps_own(mined):
@@ -129,28 +104,16 @@ def test_prompt_and_reply_are_the_successful_steps_own(mined):
         assert json.loads(prompt.target)["action"] == json.loads(step.response)["action"]
 
 
-def test_no_id_of_the_failed_run_is_in_a_prompt(mined):
-    prompts, audits = mined
-    for name, prompt in prompts.items():
-        assert "policy-r2" not in prompt.model_dump_json()
-        assert audits[name].localization_id == pairs()[name].localization.trajectory_id
-        assert re.search("policy-r2", audits[name].model_dump_json())
-        assert prompt.model_dump().keys() == {
-            "prompt_id", "task_id", "site", "category", "messages", "target"
-        }  # fmt: skip
-
-
-@pytest.mark.parametrize("attempt", [2, 4])
-def test_a_step_that_quotes_its_guidance_is_not_mined(attempt, tmp_path):
+def test_a_step_that_quotes_its_guidance_is_not_mined(tmp_path):
     """The attempts of two tasks have guidance; one says it at every step, and the other does as it says.
 
-    Before attempt 4 the site has refused two, on which nothing was reflected.
+    Before their attempts the site has refused two, on which nothing was reflected.
     """
     runs = []
     for number, memory in enumerate((GUIDANCE, "typed")):
         actions = enumerate((TYPE, TYPE_PASSWORD, CLICK, DONE), start=1)
         steps = [step(at, action, memory=memory) for at, action in actions]
-        played = success_of(number, attempt=attempt)
+        played = success_of(number, attempt=4)
         runs += [played.model_copy(update={"steps": tuple(steps)}), failure_of(number)]
     pool = put_pool(tmp_path / "pool", runs)
     write_dataset(pool, runs, "trajectories", {"reflections": 2})

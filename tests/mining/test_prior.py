@@ -1,15 +1,9 @@
-"""The prior's command: what it counts, what it refuses, and that a kill costs no answer twice."""
+"""The prior's command: what it counts, and what it refuses."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from collection.llm.calls import CALLS, BudgetError
 from collection.mining.config import FailurePriorSettings
 from collection.mining.taxonomy import PAPER_SHARES, rule_label
 from configs.failure_prior import get_config
@@ -19,10 +13,10 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.settings import from_config
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
-from tests.mining.label_server import REVIEW, kept_in, user_of, verdict
+from tests.mining.label_server import REVIEW, user_of, verdict
 from tests.mining.runs import WANDERS, failure_of, pair_of, success_of
+from tests.scripts import run_script
 
-ROOT = Path(__file__).parent.parent.parent
 PAIR = pair_of(1)
 # Of every pair here but where a test says so.
 RULE = rule_label(PAIR.success, PAIR.localization)
@@ -154,63 +148,12 @@ def test_a_split_without_pairs_is_an_error(tmp_path):
         prior(tmp_path, " ")
 
 
-def test_a_spent_budget_ends_the_stage_and_a_larger_one_finishes_it(tmp_path):
-    pools = tasks(tmp_path / "pool", 10)
-    prices = {"price": (1.0, 0.0, 1.0)}
-    with PromptServer(answers) as server:
-        with pytest.raises(BudgetError):
-            prior(tmp_path, pools, server, actor=prices | {"cap_usd": 0.008}, workers=1)
-        kept = len(server.calls)
-        assert 0 < kept < 14 and kept_in(tmp_path / "prior" / CALLS) == kept
-        report, _ = prior(tmp_path, pools, server, actor=prices | {"cap_usd": 1.0}, workers=1)
-        assert len(server.calls) == len(set(server.prompts)) == 14
-    assert report["requests"] == {"asked": 14 - kept, "cache_hits": kept}
-    assert report["cost_usd"] == pytest.approx(14 * 0.0011)
-
-
-def command(tmp_path, pools, server, *more):
-    return [
-        *(sys.executable, "-m", "experiments.failure_prior", f"--workdir={tmp_path / 'run'}"),
-        *(f"--config.pools={pools}", "--config.workers=2", "--config.actor.kind=chat"),
-        *(f"--config.actor.base_url={server.url}/v1", "--config.actor.max_tokens=100", *more),
-    ]
-
-
-def test_a_killed_run_repeats_only_unanswered_calls(tmp_path):
-    pools = tasks(tmp_path / "pool", 10)
-    with PromptServer(answers) as server:
-        server.hang_from = 8
-        process = subprocess.Popen(
-            command(tmp_path, pools, server), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        try:
-            # Both workers wait for an answer, so each has kept the ones it had before.
-            assert all(server.hung.acquire(timeout=3000) for _ in range(2))
-        finally:
-            os.kill(process.pid, signal.SIGKILL)
-            process.communicate()
-        answered, hung = server.prompts[:7], server.prompts[7:]
-        assert len(hung) == 2 and kept_in(tmp_path / "run" / CALLS) == 7
-        server.hang_from = 0
-        ended = subprocess.run(command(tmp_path, pools, server), cwd=ROOT, capture_output=True, text=True)
-        assert ended.returncode == 0, ended.stderr
-        after = server.prompts[9:]
-    assert not set(after) & set(answered) and set(hung) <= set(after)
-    assert len(after) == len(set(after)) == 14 - 7
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["requests"] == {"asked": 7, "cache_hits": 7} and report["pairs"] == 10
-    assert ended.stdout.startswith("category ") and "unverifiable_evidence" in ended.stdout
-
-
 def test_the_command_ends_in_one_line_and_the_cap_has_a_code_of_its_own(tmp_path):
-    pools = tasks(tmp_path / "pool", 3)
     with PromptServer(answers) as server:
-        money = ("--config.actor.price=1,0,1",)
-        capped = subprocess.run(
-            command(tmp_path, pools, server, *money, "--config.actor.cap_usd=0.001"),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
+        options = (f"--config.pools={tasks(tmp_path / 'pool', 3)}", f"--workdir={tmp_path / 'run'}")
+        actor = ("kind=chat", f"base_url={server.url}/v1", "max_tokens=100", "price=1,0,1", "cap_usd=0.001")
+        capped = run_script(
+            "experiments.failure_prior", *options, *(f"--config.actor.{setting}" for setting in actor)
         )
         assert not server.calls
     assert capped.returncode == 4

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from collection.mining.balance import BalanceConfig
 from collection.mining.config import VerifySettings
-from collection.mining.mine import explain_task, mine, mine_runs, pool_folders, summarize
+from collection.mining.mine import explain_task, mine, pool_folders
 from collection.mining.replay import JOURNAL, read_decisions, verify_mined
 from collection.mining.score import GATES
+from collection.mining.taxonomy import TAXONOMY
 from configs import verify_mined as verify_config
 from configs.mine import get_config
 from rmsweb_jax.errors import UserError
@@ -19,10 +19,9 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.journal import Journal
 from rmsweb_jax.records.schema import AuditPair, RlPrompt
 from rmsweb_jax.settings import from_config
-from tests.mining.login_runs import CONFIG, OBJECTIVE, PREMATURE, WRONG_TEXT, success
+from tests.mining.login_runs import OBJECTIVE, PREMATURE, WRONG_TEXT, success
 from tests.trajectories import PNG, SHOT
 
-GUIDANCE = "Do not finish before the password is typed"
 SECOND = success(attempt=2).model_copy(
     update={"task": success().task.model_copy(update={"category": "Other"})}
 )
@@ -35,7 +34,6 @@ def pools(tmp_path) -> str:
     for name, runs in (("collect", TEACHER), ("collect_policy", POLICY)):
         ImageStore(tmp_path / name).put(PNG)
         write_dataset(tmp_path / name, runs, "trajectories")
-    (tmp_path / "collect/reflections.jsonl").write_text(json.dumps({"guidance": GUIDANCE}))
     return f"{tmp_path / 'collect'},{tmp_path / 'collect_policy'}"
 
 
@@ -61,6 +59,8 @@ def test_experiment(tmp_path, pools):
         "no_contrast": 1,
         "kept": 1,
     }
+    assert set(GATES) <= report["decisions"].keys() and report["label_sources"] == {"rule": 1}
+    assert len(report["categories"]) == len(TAXONOMY)
     assert report["categories"][prompts[0].category] == {
         "prompts": 1,
         "share": 100.0,
@@ -74,39 +74,9 @@ def test_experiment(tmp_path, pools):
         explain_task(workdir, pool_folders(pools), "nope")
 
 
-def test_prompts_hold_nothing_of_the_failed_side_or_of_reflections(tmp_path, pools):
-    workdir = run_stage(tmp_path, pools)
-    records = [prompt.model_dump_json() for prompt in read_dataset(workdir / "prompts", RlPrompt)]
-    audits = [audit.model_dump_json() for audit in read_dataset(workdir / "audit", AuditPair)]
-    failed = [item.response for run in (WRONG_TEXT, PREMATURE) for item in run.steps]
-    won = {item.response for item in success().steps}
-    assert records
-    for text in [GUIDANCE, "reflection_guidance", "mallory-secret", "#sft-", "premature"]:
-        assert not any(text in record for record in records)
-    for response in set(failed) - won:
-        assert not any(json.dumps(response) in record for record in records)
-    # The audit does hold the other side.
-    assert any("localization_response" in audit and "sft" in audit for audit in audits)
-
-
-def test_nothing_mined_is_a_user_error(tmp_path):
-    write_dataset(tmp_path / "collect", [success()], "trajectories")
-    with pytest.raises(UserError, match=r"no prompt could be mined \(no_contrast 1\)"):
-        run_stage(tmp_path, str(tmp_path / "collect"))
-    assert not (tmp_path / "mine/report.json").exists()
-
-
 def test_no_pools_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match=r"config.pools is empty"):
         run_stage(tmp_path, " , ")
-
-
-def test_summary_counts_every_task_once():
-    mined = mine_runs([*TEACHER, *POLICY], CONFIG, BalanceConfig())
-    summary = summarize(mined)
-    assert sum(summary["decisions"].values()) == summary["tasks"] == 2
-    assert set(GATES) <= summary["decisions"].keys()
-    assert summary["label_sources"] == {"rule": 1}
 
 
 def test_collections_that_go_on_are_mined(tmp_path, pools):
