@@ -1,7 +1,7 @@
 """Tasks that repeat a benchmark's questions are found, by the test that says so, and no others."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from collection.tasks.contamination import (
@@ -98,6 +98,7 @@ TEXTS = st.lists(st.sampled_from("abcd"), max_size=12).map(" ".join)
 
 @settings(max_examples=200)
 @given(st.lists(TEXTS, max_size=6), TEXTS, st.booleans())
+@example(["a b c e f b c d g h i j k"], "a b c d", False)  # Its 3-grams, but not in a row.
 def test_the_index_finds_the_same_matches_as_all_comparisons(texts, text, same_site):
     questions = [
         BenchmarkQuestion("b", str(number), other, "https://a.test") for number, other in enumerate(texts)
