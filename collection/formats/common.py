@@ -395,7 +395,7 @@ def _numbers(value: Any, name: str, count: int = 2) -> list[float]:
             numbers = [float(item) for item in value if not isinstance(item, bool)]
         except (TypeError, ValueError, OverflowError):
             numbers = []
-        if len(numbers) == count and all(math.isfinite(item) and abs(item) < 1e6 for item in numbers):
+        if len(numbers) == count and all(abs(item) < 1e6 for item in numbers):
             return numbers
     raise UnmappedError(
         name,
