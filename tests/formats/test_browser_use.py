@@ -144,7 +144,7 @@ def test_the_first_versions(tmp_path):
     assert "success" in run.missing and "steps.usage" not in run.missing
 
 
-@pytest.mark.parametrize(("verdict", "declared"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(("verdict", "declared"), [(True, False), (True, None), (False, True), (True, True)])
 def test_success_needs_the_declaration_and_the_verdict(tmp_path, verdict, declared):
     last = history_item(4)
     judged = {"success": declared, "judgement": {"reasoning": "", "verdict": verdict}}
@@ -152,7 +152,7 @@ def test_success_needs_the_declaration_and_the_verdict(tmp_path, verdict, declar
     # Step 0 holds initial actions, which are no decision of the model.
     initial = history_item(1, metadata={"step_start_time": 1.0, "step_end_time": 1.0, "step_number": 0})
     run, _ = lamp(tmp_path, [initial, *items()[:3], last])
-    assert len(run.steps) == 4 and run.success == (verdict and declared)
+    assert len(run.steps) == 4 and run.success == bool(verdict and declared)
 
 
 def test_a_screenshot_is_found_next_to_its_history_or_at_its_original_path(tmp_path):
