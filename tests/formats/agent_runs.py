@@ -5,14 +5,11 @@ Fara-7B: `FaraAgent.execute_action` through webeval's `LogHandler`, and `FinalAn
 """
 
 import base64
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
-from tests.formats.foreign_runs import write_json
+from tests.formats.foreign_runs import png, write_json
 
 SITE = "https://www.shop.example.co.uk/"
 SIZE = (1440, 900)
@@ -26,10 +23,8 @@ ANSWERED = {"done": {"text": "12 EUR"}}
 Mapped = tuple[Any, list[dict[str, Any]] | str]
 
 
-def shot(number: int = 0, size: tuple[int, int] = SIZE) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, (number, 9, 9)).save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()
+def shot(number: int = 0) -> bytes:
+    return png(number, size=SIZE)
 
 
 def write_shots(folder: Path, *names: str) -> None:

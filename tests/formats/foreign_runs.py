@@ -14,9 +14,9 @@ from typing import Any
 from PIL import Image
 
 
-def png(number: int = 0, kind: str = "PNG") -> bytes:
+def png(number: int = 0, kind: str = "PNG", size: tuple[int, int] = (4, 3)) -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", (4, 3), (number, 7, 7)).save(buffer, kind)
+    Image.new("RGB", size, (number, 7, 7)).save(buffer, kind)
     return buffer.getvalue()
 
 

@@ -1,10 +1,7 @@
 """Episodes to export, with their screenshots."""
 
-import io
 from pathlib import Path
 from typing import Any
-
-from PIL import Image
 
 from collection.formats import atif_document
 from rmsweb_jax.records.dataset import write_dataset
@@ -16,16 +13,11 @@ from rmsweb_jax.records.schema import (
     Incident,
     Trajectory,
 )
+from tests.formats.foreign_runs import png
 from tests.trajectories import CLICK, DONE, TYPE, step, trajectory
 
 READ: dict[str, Any] = {"extract_structured_data": {"query": "the price"}}
 SECRET = "<secret>shop_password</secret>"
-
-
-def png(number: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 3), (number, 1, 1)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def episode(store: ImageStore, task_id: str = "shop/1", **changes: Any) -> Trajectory:
