@@ -16,7 +16,7 @@ from PIL import Image
 
 def png(number: int = 0, kind: str = "PNG", size: tuple[int, int] = (4, 3)) -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", size, (number, 7, 7)).save(buffer, kind)
+    Image.new("RGB", size, (number, 7, 7)).save(buffer, kind, compress_level=1)
     return buffer.getvalue()
 
 
