@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 from tests.hostile.server import Exchange, Serve
 
+_PAGES = Path(__file__).with_name("pages")
 NAME = "hostile.test"
 # A secure context: some of what pages can do (service workers, the clipboard) they can do only there.
 SECURE = "hostile.localhost"
@@ -18,7 +21,7 @@ class Behaviour:
 
     Attributes:
       name: the first label of its host.
-      about: what it does, for the table of results.
+      about: what it does, for the table of results; "" where its page says it.
       serve: how it answers; None: with its page in `pages/`.
       plan: what the scripted model does, a step each (`tests.hostile.model`).
       outcomes: how an episode there may end.
@@ -29,7 +32,7 @@ class Behaviour:
     """
 
     name: str
-    about: str
+    about: str = ""
     serve: Serve | None = None
     plan: tuple[str, ...] = ("click 1", "done")
     outcomes: tuple[str, ...] = ("done",)
@@ -69,3 +72,28 @@ def page(text: str) -> Serve:
             exchange.send(html, headers={"Set-Cookie": f"visited={name}; Domain={domain}"})
 
     return serve
+
+
+def with_pages(kind: str, *listed: Behaviour, **usual: Any) -> tuple[Behaviour, ...]:
+    """Returns the listed behaviours, and those of the pages in `pages/KIND.html` that need no entry.
+
+    In that file, each page is the text after a line `=== name: about`.
+
+    Args:
+      usual: of a behaviour without an entry.
+    """
+    pages: dict[str, tuple[str, str]] = {}
+    for part in ("\n" + _PAGES.joinpath(f"{kind}.html").read_text(encoding="utf-8")).split("\n=== ")[1:]:
+        head, _, text = part.partition("\n")
+        name, _, about = head.partition(": ")
+        assert name not in pages, name
+        pages[name] = (about, text.strip())
+    given = {one.name for one in listed}
+    made = (*listed, *(Behaviour(name, **usual) for name in pages if name not in given))
+    assert {one.name for one in made if one.serve is None} == set(pages)
+    return tuple(
+        dataclasses.replace(one, about=pages[one.name][0], serve=page(pages[one.name][1]))
+        if one.serve is None
+        else one
+        for one in made
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.hostile.behaviours import BUTTON, SECURE, Behaviour, Serve, document
+from tests.hostile.behaviours import BUTTON, SECURE, Behaviour, Serve, document, with_pages
 from tests.hostile.server import Exchange
 
 
@@ -38,7 +38,7 @@ def _worker(code: str) -> Serve:
     return serve
 
 
-def _leak(name: str, about: str, serve: Serve | None = None, **options: Any) -> Behaviour:
+def _leak(name: str, about: str = "", serve: Serve | None = None, **options: Any) -> Behaviour:
     settings: dict[str, Any] = {"leaks": True, "incidents": ("refused",), **options}
     return Behaviour(name, about, serve, **settings)
 
@@ -46,7 +46,8 @@ def _leak(name: str, about: str, serve: Serve | None = None, **options: Any) -> 
 # Where the start page itself leads away the episode may end for want of a page.
 _AWAY: dict[str, Any] = {"outcomes": ("done", "unreachable")}
 
-LEAKS = (
+LEAKS = with_pages(
+    "leaks",
     _leak(
         "redirect",
         "302 to a forbidden host",
@@ -80,35 +81,16 @@ LEAKS = (
             document(BUTTON + "<img src=/a.png>"),
         ),
     ),
-    _leak("meta-refresh", "meta refresh", **_AWAY),
-    _leak("js-location", "location set by a script", **_AWAY),
-    _leak("late-location", "location set half a second later", plan=("wait 1", "look", "done"), **_AWAY),
-    _leak("form-post", "form that posts itself", **_AWAY),
+    _leak("meta-refresh", **_AWAY),
+    _leak("js-location", **_AWAY),
+    _leak("late-location", plan=("wait 1", "look", "done"), **_AWAY),
+    _leak("form-post", **_AWAY),
     _leak(
         "form-action",
-        "button with a formaction elsewhere",
         plan=("type 1 <secret>HOSTILE_PASSWORD</secret>", "click 2", "done"),
     ),
-    _leak("fetch", "fetch without CORS"),
-    _leak("fetch-address", "fetch of numeric forms of loopback"),
-    _leak("xhr", "synchronous XMLHttpRequest"),
-    _leak("beacon", "sendBeacon"),
-    _leak("beacon-unload", "sendBeacon when the page is left", plan=("open HERE/other", "done")),
-    _leak("websocket", "WebSocket"),
-    _leak("websocket-address", "WebSocket to a loopback port"),
-    _leak("event-source", "EventSource"),
-    _leak("image", "picture"),
-    _leak("style", "style sheet, font and background"),
-    _leak("scripts", "script and module import"),
-    _leak("media", "video, audio and object"),
-    _leak("svg-image", "picture within an SVG"),
-    _leak("favicon", "icon of the page"),
-    _leak("iframe", "frame"),
-    _leak("iframe-nested", "frame in a frame without an address"),
-    _leak("iframe-top", "sandboxed frame that navigates the top", **_AWAY),
-    _leak("iframe-escape", "sandboxed frame that fetches and opens windows"),
-    _leak("prefetch", "preconnect, DNS prefetch, prefetch and preload"),
-    _leak("prerender", "speculation rules"),
+    _leak("beacon-unload", plan=("open HERE/other", "done")),
+    _leak("iframe-top", **_AWAY),
     _leak("worker", "fetch by a worker", _worker("fetch('http://FORBIDDEN/', {mode: 'no-cors'})")),
     _leak(
         "service-worker",
@@ -120,22 +102,13 @@ LEAKS = (
         start="/service",
         domain=SECURE,
     ),
-    _leak("window-open", "window opened by a click"),
-    _leak("link-blank", "link to a new tab"),
-    _leak("link-ping", "link that pings", incidents=(), leaks=False),
-    _leak("link-download", "link that downloads"),
-    _leak("link-javascript", "javascript: link"),
-    _leak("link-userinfo", "link with a user name that looks like the host"),
-    _leak("link-backslash", "link with a backslash before an @"),
-    _leak("link-address", "link to loopback in decimal"),
-    _leak("blob", "window at a blob: that fetches", **_AWAY),
-    _leak("data-frame", "frame at a data: that fetches"),
+    _leak("link-ping", incidents=(), leaks=False),
+    _leak("blob", **_AWAY),
     _leak(
         "agent-goes",
-        "agent talked into opening it",
         plan=("open http://FORBIDDEN/", "open http://DIRECT/", "done"),
     ),
-    _leak("webrtc", "WebRTC servers"),
-    _leak("web-transport", "WebTransport", incidents=(), domain=SECURE),
-    _leak("port-scan", "fetches of a hundred loopback ports"),
+    _leak("web-transport", incidents=(), domain=SECURE),
+    leaks=True,
+    incidents=("refused",),
 )

@@ -14,9 +14,11 @@ from configs.collect import get_config
 from rmsweb_jax.records.schema import Incident, Task, Trajectory
 from rmsweb_jax.settings import from_config
 from tests.hostile.behaviours import SECURE, Behaviour
-from tests.hostile.model import PlanServer
+from tests.hostile.model import answer
 from tests.hostile.secrets import CANARY, SECRET
 from tests.hostile.site import Running
+from tests.llm.answers import completion
+from tests.llm.prompt_server import PromptServer
 
 # On a busy machine the largest page alone takes several.
 MAX_SECONDS = 15.0
@@ -38,14 +40,14 @@ class Visited:
 
     workdir: Path
     trajectories: dict[str, Trajectory]
-    prompts: list[bytes]
+    prompts: list[str]
     contacts: list[str]
 
 
-def settings(running: Running, model: PlanServer) -> CollectSettings:
+def settings(running: Running, model: PromptServer) -> CollectSettings:
     """Returns the config of the run: small limits for an episode, and the guard as for any site."""
     config = get_config("smoke").to_dict()
-    config["actor"] |= {"kind": "chat", "base_url": model.base_url, "model": "plan"}
+    config["actor"] |= {"kind": "chat", "base_url": f"{model.url}/v1", "model": "plan"}
     config["browser"] |= {
         "width": 800,
         "height": 600,
@@ -81,7 +83,7 @@ def visit(behaviours: Sequence[Behaviour], running: Running, workdir: Path) -> V
     jobs = [Job(_task(one, running), attempts=1) for one in behaviours]
     os.environ[SECRET] = CANARY
     try:
-        with PlanServer() as model:
+        with PromptServer(lambda prompt: completion(answer(prompt))) as model:
             played = run_tasks(jobs, workdir, resolved(settings(running, model)), None, "hostile")
     finally:
         del os.environ[SECRET]

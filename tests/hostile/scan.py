@@ -85,6 +85,6 @@ def _strings(value: Any) -> Iterator[str]:
         yield from (text for part in value for text in _strings(part))
 
 
-def leaks(scanner: Scanner, texts: Iterable[tuple[str, bytes]]) -> list[str]:
+def leaks(scanner: Scanner, texts: Iterable[tuple[str, bytes | str]]) -> list[str]:
     """Returns the places and encodings in which the secret was found."""
     return [f"{name}: {found}" for name, data in texts for found in sorted(scanner.find(data))]

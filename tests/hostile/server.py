@@ -9,6 +9,8 @@ import socketserver
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
+from tests.loopback import listening
+
 HTML = "text/html; charset=utf-8"
 _MAX_HEAD = 1 << 20
 
@@ -26,12 +28,9 @@ class Exchange:
       stopped: set when the site ends, for answers that never do.
     """
 
-    method: str
     host: str
     path: str
     query: str
-    headers: dict[str, str]
-    body: bytes
     connection: socket.socket
     forbidden: str
     direct: str
@@ -65,15 +64,6 @@ class Exchange:
 Serve = Callable[[Exchange], None]
 
 
-class _Threaded(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 256
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores errors: they end one connection only, and pages often cause them on purpose."""
-
-
 class HostileSite:
     """Serves `behaviours` by the first label of the host name.
 
@@ -88,30 +78,20 @@ class HostileSite:
         self.bodies: dict[str, list[str]] = {}
         self.requests: dict[str, int] = {}
         self.strays: list[tuple[str, str]] = []
-        self._stopped = threading.Event()
-        site = self
-
-        class Handler(socketserver.BaseRequestHandler):
-            def handle(self) -> None:
-                with contextlib.suppress(DisconnectedError, OSError):
-                    site._answer(self.request)
-
-        self._server = _Threaded(("127.0.0.1", 0), Handler)
-        self.port: int = self._server.server_address[1]
+        self._stopped, self._open = threading.Event(), contextlib.ExitStack()
 
     def __enter__(self) -> HostileSite:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self.port = self._open.enter_context(listening(self._answer))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        self._server.shutdown()
-        self._server.server_close()
+        self._open.close()
 
     def _answer(self, connection: socket.socket) -> None:
         head, _, rest = _read_head(connection).partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
-        method, target, _ = first.split(" ", 2)
+        _, target, _ = first.split(" ", 2)
         fields = (line.partition(":") for line in lines)
         headers = {name.strip().lower(): value.strip() for name, _, value in fields}
         length = int(headers.get("content-length", 0))
@@ -126,25 +106,9 @@ class HostileSite:
             self.strays.append((name, cookie[:200]))
         if path == "/home":
             self.bodies.setdefault(name, []).append(query + rest.decode("utf-8", "replace"))
-        serve = self._behaviours.get(name, _nothing)
-        serve(
-            Exchange(
-                method=method,
-                host=host,
-                path=path,
-                query=query,
-                headers=headers,
-                body=rest,
-                connection=connection,
-                forbidden=self._forbidden,
-                direct=self._direct,
-                stopped=self._stopped,
-            )
-        )
-
-
-def _nothing(exchange: Exchange) -> None:
-    exchange.send("nothing here", status="404 Not Found")
+        places = (connection, self._forbidden, self._direct, self._stopped)
+        serve = self._behaviours.get(name, lambda exchange: exchange.send("", status="404 Not Found"))
+        serve(Exchange(host, path, query, *places))
 
 
 def _receive(connection: socket.socket) -> bytes:
@@ -172,37 +136,39 @@ class ForbiddenServer:
 
     def __init__(self) -> None:
         self.contacts: list[str] = []
-        self._changed = threading.Condition()
-        forbidden = self
+        self._changed, self._open = threading.Condition(), contextlib.ExitStack()
 
-        class Stream(socketserver.BaseRequestHandler):
-            def handle(self) -> None:
-                place = forbidden._count("")
-                self.request.settimeout(2)
-                with contextlib.suppress(OSError):
-                    line = self.request.recv(65536).partition(b"\r\n")[0]
-                    forbidden.contacts[place] = line.decode("latin-1")[:200]
-                    self.request.sendall(
-                        b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nContent-Type: text/html\r\n"
-                        b"Content-Length: 16\r\nConnection: close\r\n\r\n<h1>reached</h1>"
-                    )
+    def __enter__(self) -> ForbiddenServer:
+        forbidden = self
 
         class Datagram(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 forbidden._count("UDP")
 
-        self._stream, self._datagram = _same_port(Stream, Datagram)
-        self.port: int = self._stream.server_address[1]
-
-    def __enter__(self) -> ForbiddenServer:
-        for server in (self._stream, self._datagram):
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        return self
+        while True:
+            self.port = self._open.enter_context(listening(self._stream))
+            try:
+                datagrams = socketserver.ThreadingUDPServer(("127.0.0.1", self.port), Datagram)
+            except OSError:  # Another program has that port for datagrams.
+                self._open.close()
+                continue
+            self._open.enter_context(datagrams)
+            self._open.callback(datagrams.shutdown)
+            threading.Thread(target=datagrams.serve_forever, args=(0.05,), daemon=True).start()
+            return self
 
     def __exit__(self, *_: object) -> None:
-        for server in (self._stream, self._datagram):
-            server.shutdown()
-            server.server_close()
+        self._open.close()
+
+    def _stream(self, connection: socket.socket) -> None:
+        place = self._count("")
+        connection.settimeout(2)
+        line = connection.recv(65536).partition(b"\r\n")[0]
+        self.contacts[place] = line.decode("latin-1")[:200]
+        connection.sendall(
+            b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nContent-Type: text/html\r\n"
+            b"Content-Length: 16\r\nConnection: close\r\n\r\n<h1>reached</h1>"
+        )
 
     def _count(self, contact: str) -> int:
         with self._changed:
@@ -214,15 +180,6 @@ class ForbiddenServer:
         """Returns True if there are more contacts than `than`, now or within the time limit."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.contacts) > than, seconds)
-
-
-def _same_port(stream: type, datagram: type) -> tuple[_Threaded, socketserver.ThreadingUDPServer]:
-    while True:
-        tcp = _Threaded(("127.0.0.1", 0), stream)
-        try:
-            return tcp, socketserver.ThreadingUDPServer(("127.0.0.1", tcp.server_address[1]), datagram)
-        except OSError:  # Somebody has that port for datagrams.
-            tcp.server_close()
 
 
 @contextlib.contextmanager

@@ -6,17 +6,17 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from tests.hostile.behaviours import Behaviour, page
+from tests.hostile.behaviours import Behaviour
 from tests.hostile.leaks import LEAKS
 from tests.hostile.network import NETWORK
 from tests.hostile.secrets import SECRETS
-from tests.hostile.server import ForbiddenServer, HostileSite, Serve, closed_port
+from tests.hostile.server import ForbiddenServer, HostileSite, closed_port
 from tests.hostile.storms import STORMS
 from tests.hostile.tricks import TRICKS
 
 BEHAVIOURS: tuple[Behaviour, ...] = (*NETWORK, *LEAKS, *STORMS, *TRICKS, *SECRETS)
+SERVING = {one.name: one.serve for one in BEHAVIOURS if one.serve}
 # Only in `make slow`: each takes long, or goes another way to what an endpoint of the suite shows.
 _LEFT = """
     double-gzip endless-picture slow-headers short-body two-lengths type-unknown rate-limit proxy-auth
@@ -35,25 +35,6 @@ _LEFT = """
 SLOW = frozenset(_LEFT.split())
 SUITE = tuple(one for one in BEHAVIOURS if one.name not in SLOW)
 FORBIDDEN = "forbidden.test"
-_PAGES = Path(__file__).with_name("pages")
-_MARK = "=== "
-
-
-def read_pages() -> dict[str, str]:
-    """Returns the pages' sources by behaviour: in each file, the text after a line `=== name`."""
-    pages: dict[str, str] = {}
-    for path in sorted(_PAGES.glob("*.html")):
-        for part in ("\n" + path.read_text(encoding="utf-8")).split(f"\n{_MARK}")[1:]:
-            name, _, text = part.partition("\n")
-            assert name not in pages, name
-            pages[name] = text.strip()
-    return pages
-
-
-def _serving() -> dict[str, Serve]:
-    pages = read_pages()
-    assert set(pages) == {one.name for one in BEHAVIOURS if one.serve is None}
-    return {one.name: one.serve or page(pages[one.name]) for one in BEHAVIOURS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +67,7 @@ def serve_hostile() -> Iterator[Running]:
     with (
         closed_port() as dead,
         ForbiddenServer() as forbidden,
-        HostileSite(_serving(), FORBIDDEN, f"127.0.0.1:{forbidden.port}") as site,
+        HostileSite(SERVING, FORBIDDEN, f"127.0.0.1:{forbidden.port}") as site,
     ):
         hosts = {one.host: f"127.0.0.1:{site.port}" for one in BEHAVIOURS}
         hosts |= {"dead.hostile.test": f"127.0.0.1:{dead}", FORBIDDEN: f"127.0.0.1:{forbidden.port}"}

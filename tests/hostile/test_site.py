@@ -98,7 +98,7 @@ def test_no_secret_is_written_or_sent(visited, running):
     # The pages did get it, so there was something to find.
     sent = [body for bodies in running.site.bodies.values() for body in bodies]
     assert any(CANARY in body for body in sent)
-    assert any(f"<secret>{SECRET}</secret>".encode() in prompt for prompt in visited.prompts)
+    assert any(f"<secret>{SECRET}</secret>" in prompt for prompt in visited.prompts)
     scanner = Scanner(CANARY)
     assert leaks(scanner, artefacts(visited.workdir)) == []
     assert leaks(scanner, ((f"prompt {n}", text) for n, text in enumerate(visited.prompts))) == []

@@ -10,7 +10,6 @@ import dataclasses
 import random
 import re
 from collections import Counter
-from pathlib import Path
 from typing import ClassVar
 
 from tests.internet.network import Request, Response, redirect
@@ -52,7 +51,6 @@ class Site:
       number: its position among all sites.
       blocks_after: number of visits after which it refuses everybody; None never does.
       password: value of the secret `PASSWORD`.
-      packages: folder of npm's packages.
 
     Attributes:
       share: of a hundred sites.
@@ -70,10 +68,9 @@ class Site:
         record: Record,
         blocks_after: int | None = None,
         password: str = "",
-        packages: Path = Path(),
     ):
         self.domain, self.number, self.record, self.blocks_after = domain, number, record, blocks_after
-        self.password, self.packages = password, packages
+        self.password = password
         self.draw = random.Random(f"{domain} {number}")
         self.item = self.draw.choice(GOODS)
 
@@ -368,185 +365,9 @@ class Login(Site):
         return view.click("^Account")
 
 
-class Wizard(Site):
-    """A form of three pages that checks what is entered."""
-
-    share = 7
-    goal = "book a table for the name Ada on a terrace, and agree to the terms"
-
-    def page(self, request: Request) -> Response:
-        form = request.form
-        if request.path == "/3" and form.get("agree") == "yes":
-            return self.end()
-        if request.path in ("/2", "/3") and form.get("place") == "terrace":
-            box = "<label><input type=checkbox name=agree value=yes required> I agree to the terms</label>"
-            return Response(
-                document("Terms", f"<form method=post action=/3>{box}<button>Book</button></form>")
-            )
-        if request.path in ("/1", "/2") and form.get("name") == "Ada":
-            places = "".join(
-                f"<option value={place}>{place.capitalize()}</option>"
-                for place in ("hall", "terrace", "cellar")
-            )
-            chosen = f"<label>Place <select name=place>{places}</select></label><button>Next</button>"
-            return Response(document("Place", f"<form method=post action=/2>{chosen}</form>"))
-        field = "<label>Name <input name=name required></label>"
-        return self.start(f"<form method=post action=/1>{field}<button>Next</button></form>")
-
-    def act(self, view: View) -> Actions:
-        if box := view.find("agree"):
-            return [{"click_element_by_index": {"index": box.index}}, *view.click("Book")]
-        first = view.choose("place", "Terrace") or view.type("name", "Ada")
-        return [*first, *view.click("^Next")] if first else []
-
-
-class Spa(Site):
-    """An application that fetches its pages, and draws them late."""
-
-    share = 6
-    goal = "page through the walks to the one named {item}, and open it"
-
-    def page(self, request: Request) -> Response:
-        if request.path == "/api/walks":
-            page = int(request.query.get("page", 0))
-            names = [*GOODS[:2], "ridge"] if page < 2 else [self.item]
-            return Response(",".join(names if page < 2 else [f"{self.item} walk"]), kind="text/plain")
-        if request.path == "/api/walk":
-            return Response(self.issue(), kind="text/plain")
-        script = """<div id=app>Loading</div><script>
-        const app = document.getElementById('app'); let page = 0;
-        const draw = (html) => setTimeout(() => { app.innerHTML = html }, 150);
-        const button = (call, name) => `<button onclick=${call}()>${name}</button>`;
-        async function more() {
-          const names = (await (await fetch('/api/walks?page=' + page++)).text()).split(',');
-          draw(names.map((name) => button('walk', name)).join('') + button('more', 'More walks'));
-        }
-        async function walk() {
-          history.pushState({}, '', '/walk'); draw(await (await fetch('/api/walk')).text()) }
-        more();</script>"""
-        return self.start(script)
-
-    def act(self, view: View) -> Actions:
-        return view.click(rf"^{self.item} walk", "More walks")
-
-
-class Framed(Site):
-    """Its content is in a frame of another of its hosts, and there in a shadow root."""
-
-    share = 4
-    goal = "press the button for today's number"
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        return (self.host, f"app.{self.domain}")
-
-    def page(self, request: Request) -> Response:
-        if request.host == self.host:
-            return self.start(f"<iframe src=https://app.{self.domain}/ width=600 height=300></iframe>")
-        if request.path == "/number":
-            return Response(self.issue(), kind="text/plain")
-        script = """<div id=holder></div><script>
-        const root = document.getElementById('holder').attachShadow({mode: 'open'});
-        root.innerHTML = '<button>Show the number</button><p></p>';
-        root.querySelector('button').onclick = async () => {
-          root.querySelector('p').textContent = await (await fetch('/number')).text() };</script>"""
-        return Response(f"<!doctype html><title>Numbers</title>{script}")
-
-    def act(self, view: View) -> Actions:
-        return view.click("Show the number")
-
-
-class Widget(Site):
-    """A form whose field is a widget of a library from npm."""
-
-    share = 12
-    goal = "choose the harbour in the form, and send it"
-    # Package -> files, and the script that makes a widget of the field `#place`.
-    libraries: ClassVar[dict[str, tuple[tuple[str, ...], str]]] = {
-        "select2": (
-            (
-                "jquery/dist/jquery.min.js",
-                "select2/dist/js/select2.min.js",
-                "select2/dist/css/select2.min.css",
-            ),
-            "$('#place').select2({width: '20em'})",
-        ),
-        "choices.js": (
-            (
-                "choices.js/public/assets/scripts/choices.min.js",
-                "choices.js/public/assets/styles/choices.min.css",
-            ),
-            "new Choices('#place')",
-        ),
-        "tom-select": (
-            ("tom-select/dist/js/tom-select.complete.min.js", "tom-select/dist/css/tom-select.min.css"),
-            "new TomSelect('#place')",
-        ),
-        "slim-select": (
-            ("slim-select/dist/slimselect.js", "slim-select/dist/slimselect.css"),
-            "new SlimSelect({select: '#place'})",
-        ),
-        "jquery-ui-dist": (
-            (
-                "jquery/dist/jquery.min.js",
-                "jquery-ui-dist/jquery-ui.min.js",
-                "jquery-ui-dist/jquery-ui.min.css",
-            ),
-            "$('#place').selectmenu({width: 300})",
-        ),
-        "vue": (
-            ("vue/dist/vue.global.prod.js",),
-            """const all = [...document.querySelectorAll('#place option')].map((one) => one.value);
-            const place = document.getElementById('place'); place.style.display = 'none';
-            const holder = document.createElement('div'); place.after(holder);
-            Vue.createApp({data: () => ({open: false, all, chosen: all[0]}), methods: {pick(one) {
-              this.chosen = one; this.open = false; place.value = one }},
-              template: `<div role=combobox tabindex=0 aria-label=Place @click="open = !open">{{chosen}}</div>
-              <ul v-if=open role=listbox>
-              <li v-for="one in all" role=option tabindex=0 @click="pick(one)">{{one}}</li></ul>`
-            }).mount(holder)""",
-        ),
-    }
-
-    @property
-    def library(self) -> str:
-        names = list(self.libraries)
-        return names[self.number % len(names)]
-
-    def page(self, request: Request) -> Response:
-        if request.path.startswith("/lib/"):
-            path = (self.packages / request.path.removeprefix("/lib/")).resolve()
-            if not path.is_relative_to(self.packages.resolve()) or not path.is_file():
-                return Response(status=404)
-            kind = "text/css" if path.suffix == ".css" else "text/javascript"
-            return Response(path.read_bytes(), kind=kind)
-        if request.path == "/send":
-            if request.form.get("place") == "harbour":
-                return self.end()
-            return Response(document("Sent", "<p>That is not the harbour.</p><a href=/>Again</a>"))
-        files, script = self.libraries[self.library]
-        style, code = "<link rel=stylesheet href=/lib/{}>", "<script src=/lib/{}></script>"
-        head = "".join((style if file.endswith(".css") else code).format(file) for file in files)
-        options = "".join(f"<option value={one}>{one}" for one in ("station", "market", "harbour", "tower"))
-        field = f"<select id=place name=place>{options}</select>"
-        form = f"<form method=post action=/send>{field}<p><button>Send it</button></p></form>"
-        return self.start(f"{form}<script>{script}</script>", head)
-
-    def act(self, view: View) -> Actions:
-        options = [one for one in view.state.elements if one.attributes.get("role") == "option"]
-        if len(options) > 1:
-            wanted = next((one.index for one in options if "harbour" in one.text), None)
-            return [{"click_element_by_index": {"index": wanted}}] if wanted is not None else []
-        if "harbour" in view.text:
-            return view.click("Send it")
-        if (native := view.find("^place$")) is not None and native.tag == "select":
-            return [{"select_dropdown_option": {"index": native.index, "text": "harbour"}}]
-        return view.click("combobox", "listbox", "station")
-
-
 KINDS: tuple[type[Site], ...] = (
     *(Shop, CdnApp, Sister, Consent, Captcha, Tracker, Slow, Dying),
-    *(Download, Login, Wizard, Spa, Framed, Widget),
+    *(Download, Login),
 )
 
 

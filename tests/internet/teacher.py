@@ -9,18 +9,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import http.server
 import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 from rmsweb_jax.errors import UserError
 from tests.internet.sites import PASSWORD, SHARED_HOSTS, Login, Site
 from tests.internet.view import CODE, Actions, View, done
 from tests.internet.world import World
+from tests.loopback import PageHandler, serving
 
 _MAX_STEPS = 14
 Failure = Literal["", "429", "503", "cut", "reset"]
@@ -262,7 +262,7 @@ class ModelApi:
       schedule: of failures, on the Gemini side.
       calls: all that came, in order.
       delivered: number of steps that were decided on the Gemini side.
-      port: on 127.0.0.1.
+      url: where it listens.
     """
 
     def __init__(self, teacher: ScriptedModel, schedule: Schedule, think: Callable[[], None] = lambda: None):
@@ -272,43 +272,33 @@ class ModelApi:
         self._lock = threading.Lock()
         api = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(PageHandler):
             protocol_version = "HTTP/1.1"
 
-            def do_POST(self) -> None:
+            def post(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     api.serve(self, body)
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self.port: int = self._server.server_address[1]
+        self._handler, self._open = Handler, contextlib.ExitStack()
 
     @property
     def environment(self) -> dict[str, str]:
         """Variables that lead google-genai here."""
-        return {
-            "GOOGLE_GEMINI_BASE_URL": f"http://127.0.0.1:{self.port}",
-            "GEMINI_API_KEY": "key-of-the-tests",
-        }
+        return {"GOOGLE_GEMINI_BASE_URL": self.url, "GEMINI_API_KEY": "key-of-the-tests"}
 
     @property
     def chat_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{self.url}/v1"
 
     def __enter__(self) -> ModelApi:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self.url = f"http://{self._open.enter_context(serving(self._handler))}"
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._open.close()
 
-    def serve(self, handler: http.server.BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+    def serve(self, handler: PageHandler, body: dict[str, Any]) -> None:
         chat = "messages" in body
         seed = body.get("seed") if chat else body["generationConfig"].get("seed")
         reply = ""
@@ -326,12 +316,17 @@ class ModelApi:
             headers = {"Retry-After": str(round(self.schedule.left()) + 1)} if failure == "429" else {}
             message = {"429": "Resource exhausted", "503": "The model is overloaded"}[failure]
             error = {"error": {"code": int(failure), "message": message, "status": "UNAVAILABLE"}}
-            _send(handler, int(failure), json.dumps(error).encode(), headers)
+            handler.reply(json.dumps(error), "application/json", int(failure), headers)
         else:
             if not chat:
                 self._think()
             data = json.dumps(_completion(reply) if chat else _candidate(reply)).encode()
-            _send(handler, 200, data, cut=len(data) // 2 if failure == "cut" else None)
+            if failure == "cut":
+                handler.close_connection = True
+                length = {"Content-Length": str(len(data))}
+                handler.reply(data[: len(data) // 2], "application/json", headers=length)
+            else:
+                handler.reply(data, "application/json")
 
     def _answer(self, text: str, chat: bool) -> str:
         try:
@@ -339,25 +334,6 @@ class ModelApi:
         except UserError as error:
             self.teacher.unknown.append(str(error))
             return "{}"
-
-
-def _send(
-    handler: http.server.BaseHTTPRequestHandler,
-    status: int,
-    data: bytes,
-    headers: dict[str, str] | None = None,
-    cut: int | None = None,
-) -> None:
-    handler.send_response(status)
-    for name, value in {
-        "Content-Type": "application/json",
-        "Content-Length": str(len(data)),
-        **(headers or {}),
-    }.items():
-        handler.send_header(name, value)
-    handler.end_headers()
-    handler.wfile.write(data[:cut])
-    handler.close_connection = handler.close_connection or cut is not None
 
 
 def _chat_text(body: dict[str, Any]) -> str:
@@ -381,8 +357,3 @@ def _candidate(text: str) -> dict[str, Any]:
     candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP"}
     usage = {"promptTokenCount": 3000, "candidatesTokenCount": 90, "totalTokenCount": 3090}
     return {"candidates": [candidate], "usageMetadata": usage}
-
-
-def queries(world: World) -> Iterator[str]:
-    """Yields a search query for each task, as the line of a file."""
-    yield from world.tasks

@@ -62,12 +62,6 @@ class View:
         element = self.find(name)
         return [] if element is None else [{"input_text": {"index": element.index, "text": text}}]
 
-    def choose(self, name: str, option: str) -> Actions:
-        element = self.find(name)
-        return (
-            [] if element is None else [{"select_dropdown_option": {"index": element.index, "text": option}}]
-        )
-
 
 def done(text: str, success: bool) -> Actions:
     return [{"done": {"text": text, "success": success}}]

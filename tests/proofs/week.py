@@ -34,12 +34,11 @@ from rmsweb_jax.records.episodes import EPISODES, find_episodes
 from rmsweb_jax.records.schema import RlPrompt, SftSample, Task, Trajectory
 from rmsweb_jax.records.tools import check_dataset
 from tests.hostile.scan import Scanner, artefacts, leaks
-from tests.internet.authority import Authority
 from tests.internet.clock import VARIABLE, SharedClock
-from tests.internet.network import Network
+from tests.internet.network import serving_sites, trusting_browser
 from tests.internet.sites import PASSWORD, Site
 from tests.internet.teacher import Call, Failure, ModelApi, Schedule, ScriptedModel, Trouble
-from tests.internet.world import SECRET, World, npm_packages, serving_world
+from tests.internet.world import SECRET, World
 from tests.proofs.page import ROOT, Check, publish, table
 
 SITES = 200
@@ -144,7 +143,7 @@ class Stage:
     world: World
     clock: SharedClock
     api: ModelApi
-    network: Network
+    hosts: tuple[str, ...]
     browser: Path
 
     @property
@@ -163,7 +162,7 @@ class Stage:
     @property
     def names(self) -> tuple[str, ...]:
         """What README's commands do not have: this internet's addresses, and a secret."""
-        return (f"--config.guard.hosts={self.network.hosts!r}", f"--config.secrets=('{PASSWORD}',)")
+        return (f"--config.guard.hosts={self.hosts!r}", f"--config.secrets=('{PASSWORD}',)")
 
     def run(self, module: str, *flags: str, watch: Callable[[int], None] = lambda pid: None) -> None:
         """Runs a script to its end.
@@ -192,13 +191,14 @@ class Stage:
 def staged(folder: Path, sites: int, plan: Sequence[Trouble]) -> Iterator[Stage]:
     """Starts an internet and a model; the same for the same arguments."""
     folder.mkdir()
-    world = World(sites, packages=npm_packages(ROOT / "build/internet"))
-    authority, clock = Authority(folder), SharedClock(folder / "clock")
+    world = World(sites)
+    clock = SharedClock(folder / "clock")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or "google-chrome"
     schedule = Schedule(tuple(plan), lambda: clock.now)
     model = ModelApi(ScriptedModel(world), schedule, lambda: clock.wait(CALL_S))
-    with serving_world(world, authority) as network, model as api:
-        yield Stage(folder, world, clock, api, network, authority.trusting_browser(chromium))
+    with serving_sites(world.answer, folder) as address, model as api:
+        browser = trusting_browser(chromium, folder)
+        yield Stage(folder, world, clock, api, world.hosts(address), browser)
 
 
 def measure(sites: int = SITES) -> dict[str, Any]:
@@ -573,8 +573,8 @@ def checks(figures: dict[str, Any]) -> list[Check]:
 
 
 ABOUT = """\
-{sites} sites on loopback, each with a name, an address and a certificate of its own, made from a seed out
-of the kinds below; {blocking_sites} of them refuse everybody after 0 to 5 visits. Nothing else in the tests
+{sites} sites on loopback, each with a name of its own, made from a seed out of the kinds
+below; {blocking_sites} of them refuse everybody after 0 to 5 visits. Nothing else in the tests
 uses them. README's commands 1 and 3 are run as they stand there, with keys, file names, the sites'
 addresses (`config.guard.hosts`), a secret for the sites with a login, and `config.actor.server=vllm`,
 behind which the policy is a script. The teacher and the judge are a script behind an HTTP server in the

@@ -7,29 +7,21 @@ import http.server
 import os
 import urllib.request
 
+from tests.loopback import PageHandler
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+
+class _Handler(PageHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
-        self._send(b"")
+    def get(self) -> None:
+        self.reply("")
 
-    def do_POST(self) -> None:
+    def post(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         url = os.environ["POLICY_URL"] + self.path.removeprefix("/v1")
         request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request) as answer:
-            self._send(answer.read())
-
-    def _send(self, data: bytes) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+            self.reply(answer.read(), "application/json")
 
 
 if __name__ == "__main__":
