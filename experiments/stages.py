@@ -96,12 +96,15 @@ def run_stages(
     in order, so that the same call resumes them.
 
     Args:
-      cache: folder of compiled programs, which the stages share.
+      cache: folder of compiled programs, which the stages share; JAX_COMPILATION_CACHE_DIR names another.
       jobs: chains at once. Each gets its own share of the cores: JAX otherwise uses all of them in every
         process, and the processes wait for each other.
       on_wait: called about twice a second with what is running.
     """
-    env = {"JAX_COMPILATION_CACHE_DIR": str(cache.resolve()), "PYTHONUNBUFFERED": "1"}
+    env = {
+        "JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(cache.resolve()),
+        "PYTHONUNBUFFERED": "1",
+    }
     waiting, shares = deque(chains), core_shares(jobs)
     running: list[_RunningChain] = []
     try:

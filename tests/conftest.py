@@ -1,10 +1,9 @@
-"""Order of the tests and one cache of compiled programs for all of them."""
+"""Order of the tests, and one cache of compiled programs for all of them."""
 
 import csv
 import gc
 import os
 import resource
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,8 @@ compile_quickly()
 # The browser and the MiniWoB++ pages, which tests of several folders use.
 pytest_plugins = ("tests.browser.fixtures",)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
+# Programs that no test has read for two weeks are deleted.
+_UNUSED_S = 14 * 86_400
 # Files of a quarter of a minute and more, the longest first, as --cpu-times measures.
 _LONG = (
     "test_demo.py",
@@ -72,14 +73,16 @@ settings.load_profile("fixed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Test processes, and those they start, compile a program once for all of them."""
+    """Test processes, and those they start, compile a program once for all of them and for later runs."""
     # Importing a thousand modules, and tracing a program, allocate so much that every eighth second went into
     # the collector of garbage.
     gc.set_threshold(50_000, 20, 100)
     if _CACHE not in os.environ:  # The processes of one run inherit the folder of the first.
-        folder = tempfile.TemporaryDirectory(prefix="rmsweb-jax-tests-")
-        config.add_cleanup(folder.cleanup)
-        os.environ |= {_CACHE: folder.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        folder = config.cache.mkdir("jax")
+        for program in folder.iterdir():
+            if program.stat().st_atime < time.time() - _UNUSED_S:
+                program.unlink()
+        os.environ |= {_CACHE: str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -75,6 +75,17 @@ def test_a_stage_that_is_done_runs_again_where_it_always_must(tmp_path, run):
     assert (always.folder / "runs").read_text() == ".."
 
 
+def test_stages_share_compiled_programs(tmp_path, run, monkeypatch):
+    show = "(workdir / 'report.json').write_text(os.environ['JAX_COMPILATION_CACHE_DIR'])\n"
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    own, given = script(tmp_path, "own", show), script(tmp_path, "given", show)
+    run([Chain("a", (own,))], 1)
+    assert (own.folder / "report.json").read_text() == str(tmp_path / "cache")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/home/of/programs")
+    run([Chain("b", (given,))], 1)
+    assert (given.folder / "report.json").read_text() == "/home/of/programs"
+
+
 def test_a_stage_that_makes_no_progress_is_stopped(tmp_path, run, monkeypatch):
     """While it prints it is not stuck, however long that takes."""
     monkeypatch.setattr(stages, "_STALL_S", 1.0)

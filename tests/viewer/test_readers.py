@@ -121,18 +121,21 @@ def injected(number):
 
 
 def test_nothing_runs_or_leaves_of_200_injected_strings(driver, tmp_path):
-    runs = [hostile(f"miniwob/{number}/{injected(number)}", injected(number)) for number in range(200)]
-    assert len({run.task.objective for run in runs}) == 200
+    texts = {injected(number) for number in range(200)}
+    assert len(texts) == 200
+    # Four to an episode; an address is one only where it begins.
+    texts = sorted(texts, key=lambda text: not text.startswith(("javascript:", "data:")))
+    four = ["".join(texts[number::50]) for number in range(50)]
+    runs = [hostile(f"miniwob/{number}/{text}", text) for number, text in enumerate(four)]
     write_dataset(tmp_path / "runs/collect", runs, "trajectories")
     with open_viewer(tmp_path / "runs", tmp_path) as address:
-        addresses = [f"{address}/episodes?page={page}" for page in range(4)]
-        for page in addresses[:4]:
-            driver.get(page)
-            links = driver.find_elements(By.CSS_SELECTOR, "#episodes tbody th a")
-            chains = driver.find_elements(By.CSS_SELECTOR, "#episodes tbody a[aria-label^='all attempts']")
-            # An episode and its chain have the same fields: a tenth of the chains will do.
-            addresses += [link.get_attribute("href") for link in (*links, *chains[::10])]
-        assert len(addresses) == 4 + 200 + 20
+        addresses = [f"{address}/episodes"]
+        driver.get(addresses[0])
+        links = driver.find_elements(By.CSS_SELECTOR, "#episodes tbody th a")
+        chains = driver.find_elements(By.CSS_SELECTOR, "#episodes tbody a[aria-label^='all attempts']")
+        # An episode and its chain have the same fields: a tenth of the chains will do.
+        addresses += [link.get_attribute("href") for link in (*links, *chains[::10])]
+        assert len(addresses) == 1 + 50 + 5
         driver.get_log("performance")
         for page in addresses:
             driver.get(page)
