@@ -23,25 +23,32 @@ pytest_plugins = ("tests.browser.fixtures",)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 # Programs that no test has read for two weeks are deleted.
 _UNUSED_S = 14 * 86_400
-# Files of a quarter of a minute and more, the longest first, as --cpu-times measures.
+# Files of a quarter of a minute of processor time and more, browsers and other children included, the longest
+# first. The first that compares with torch brings all of `_REFERENCES` along.
 _LONG = (
     "test_demo.py",
-    "fleet/test_live_tasks.py",
-    "fleet/test_moving.py",
-    "experiments/test_interrupts.py",
-    "decoding/test_engine.py",
-    "fleet/test_judging.py",
-    "hostile/test_site.py",
-    "sft/test_train.py",
     "qwen3_vl/test_parity.py",
-    "fleet/test_local.py",
-    "experiments/test_benchmark.py",
+    "hostile/test_site.py",
+    "fleet/test_moving.py",
+    "experiments/test_online.py",
+    "decoding/test_engine.py",
+    "viewer/test_browser.py",
+    "sft/test_train.py",
+    "serve/test_app.py",
     "rl/test_step.py",
     "sft/test_packing_equality.py",
-    "mining/test_same_bytes.py",
-    "experiments/test_export.py",
-    "serve/test_app.py",
+    "experiments/test_interrupts.py",
     "rl/test_rl_train.py",
+    "fleet/test_local.py",
+    "fleet/test_live_tasks.py",
+    "evaluation/test_evaluate.py",
+    "viewer/test_readers.py",
+    "environments/test_miniwob.py",
+    "browser/test_hostile_pages.py",
+    "browser/test_widgets.py",
+    "browser/guard/test_documents.py",
+    "browser/test_browser_session.py",
+    "mining/test_same_bytes.py",
 )
 
 # Files that compare with torch, which takes a process eight seconds to import: all of them go to one.

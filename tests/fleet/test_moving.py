@@ -48,16 +48,12 @@ def test_a_page_may_move_during_an_action(stage: Stage, event: str, action: str)
 
 
 def test_an_error_in_a_call_to_the_browser_ends_no_worker(stage: Stage) -> None:
-    names = (
-        "command Page.createIsolatedWorld",
-        "command Input.dispatchMouseEvent",
-        "driver Browser.getVersion",
-    )
+    names = ("command Input.dispatchMouseEvent", "driver Browser.getVersion")
     for name, played in faults(stage, names).items():
         first, last, everywhere = (one.trajectory for one in played)
         assert first and last and everywhere, (name, played)
         assert first.outcome == last.outcome == "done"
-        # Without isolated worlds or the driver no page can be looked at; without the mouse every click fails.
+        # Without the driver no page can be looked at; without the mouse every click fails.
         assert everywhere.outcome == ("failures" if "Mouse" in name else "crashed")
 
 
