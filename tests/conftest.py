@@ -45,7 +45,6 @@ _LONG = (
     "viewer/test_readers.py",
     "environments/test_miniwob.py",
     "browser/test_hostile_pages.py",
-    "browser/test_widgets.py",
     "browser/guard/test_documents.py",
     "browser/test_browser_session.py",
     "mining/test_same_bytes.py",
