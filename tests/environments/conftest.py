@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 import time
 from collections.abc import Iterator
 
@@ -13,6 +11,7 @@ from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser
+from tests.loopback import PageHandler, free_port, serving
 
 HOST = "shop.test"
 SECRET = "correct-horse-42"
@@ -34,40 +33,25 @@ PAGES = {
 STATUS = {"/denied": 403, "/teapot": 429}
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
+class _Handler(PageHandler):
+    def get(self) -> None:
         path = self.path.partition("?")[0]
-        page = PAGES.get(path)
         if path == "/late":
             time.sleep(0.5)
-        body = (page or "lamp;12 EUR\n").encode()
-        self.send_response(STATUS.get(path, 200) if page or path == "/prices.csv" else 404)
-        self.send_header("Content-Type", "text/html; charset=utf-8" if page else "text/csv")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        if path in PAGES:
+            self.reply(PAGES[path], status=STATUS.get(path, 200))
+        else:
+            self.reply("lamp;12 EUR\n", "text/csv", 200 if path == "/prices.csv" else 404)
 
 
 @pytest.fixture(scope="session")
 def live_browser() -> Iterator[Browser]:
     """A browser for the site at `http://shop.test`; no server listens at `http://closed.test`."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    closed = http.server.HTTPServer(("127.0.0.1", 0), _Handler)
-    closed.server_close()
-    hosts = {HOST: f"127.0.0.1:{server.server_port}", "closed.test": f"127.0.0.1:{closed.server_port}"}
     config = GuardConfig(private=("http://shop.test", "http://closed.test", "https://closed.test"))
-    try:
+    with serving(_Handler) as address:
+        hosts = {HOST: address, "closed.test": f"127.0.0.1:{free_port()}"}
         with (
             Guard(config, hosts, {"password": SECRET}) as guard,
             Browser(BrowserConfig(width=500, height=320, quiet_ms=20), guard) as browser,
         ):
             yield browser
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

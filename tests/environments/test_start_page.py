@@ -19,10 +19,7 @@ class _Handler(PageHandler):
     def get(self):
         path, _, query = self.path.partition("?")
         if path == "/moved":
-            self.send_response(301)
-            self.send_header("Location", query)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.move(query, 301)
         elif path == "/meta":
             self.reply(f"<title>Moving</title><meta http-equiv=refresh content='0; url={query}'>")
         else:

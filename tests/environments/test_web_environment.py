@@ -139,7 +139,9 @@ def test_a_window_whose_page_comes_late_is_kept(play):
     assert run.steps[1].observation.title == "Late"
 
 
-def test_secrets_are_hidden_from_agent_and_record(play):
+def test_secrets_are_hidden_from_agent_and_record_and_painted_over_in_screenshots(
+    play, live_browser, tmp_path
+):
     run = play("http://shop.test/account", Policy([DONE]))
     (step,) = run.steps
     assert "Your password is <secret>password</secret>." in step.observation.page_text
@@ -147,11 +149,7 @@ def test_secrets_are_hidden_from_agent_and_record(play):
     assert "<secret>password</secret>" in run.task.objective and "saw <secret>password" in step.response
     assert "password=<secret>password</secret>" in step.messages[-1].text
     assert not run.success and run.judge == ""  # There is no judge.
-
-
-def test_secrets_are_painted_over_in_screenshots(play, live_browser, tmp_path):
-    run = play("http://shop.test/account", Policy([DONE]))
-    picture = Image.open(io.BytesIO(ImageStore(tmp_path / "run").get(run.steps[0].observation.screenshot)))
+    picture = Image.open(io.BytesIO(ImageStore(tmp_path / "run").get(step.observation.screenshot)))
     # The page is still open: its text, the link next to it and the field.
     boxes = secret_boxes(live_browser, live_browser.guard.redactor)
     assert len(boxes) == 2

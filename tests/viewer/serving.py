@@ -11,7 +11,6 @@ from typing import Any
 import uvicorn
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from collection.viewer.app import Viewer, make_app
@@ -61,7 +60,3 @@ def until(driver: webdriver.Chrome, condition: Callable[[], Any], seconds: float
     """Waits until a condition is true, and returns what it returned."""
     wait = WebDriverWait(driver, seconds, ignored_exceptions=[StaleElementReferenceException])
     return wait.until(lambda _: condition())
-
-
-def text_of(driver: webdriver.Chrome) -> str:
-    return driver.find_element(By.TAG_NAME, "main").text

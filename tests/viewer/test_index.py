@@ -26,35 +26,32 @@ def names(index, **query):
     return [row["trajectory_id"] for row in index.rows(Query(**query), 50)]
 
 
-def test_lists_have_all_episodes_and_filters_choose(tmp_path):
-    index = open_index(tmp_path, make_runs(tmp_path / "runs"))
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("index")
+    return open_index(folder, make_runs(folder / "runs"))
+
+
+def test_lists_have_all_episodes_and_filters_choose(index):
     assert index.count(Query()) == 11
     assert dict(index.values("dataset")) == {"runs/collect": 5, "runs/evaluate/rl": 3, "runs/evaluate/sft": 3}
     assert names(index, filters={"outcome": "captcha"}) == ["miniwob/login-user/2#teacher-1"]
     assert names(index, filters={"incidents": "injection"}) == ["miniwob/hostile/1#teacher-1"]
-    solved = index.count(Query(filters={"result": "solved", "dataset": "runs/evaluate/rl"}))
-    assert solved == 3
-    assert names(index, sort="-steps")[0] == "miniwob/login-user/1#teacher-2"
+    assert index.count(Query(filters={"result": "solved", "dataset": "runs/evaluate/rl"})) == 3
 
 
-@pytest.mark.parametrize("column", COLUMNS)
-def test_every_column_sorts(tmp_path, column):
-    index = open_index(tmp_path, make_runs(tmp_path / "runs"))
-    up = [row[column] for row in index.rows(Query(sort=column), 50)]
-    assert up == sorted(up) == [row[column] for row in index.rows(Query(sort=f"-{column}"), 50)][::-1]
+def test_every_column_sorts_and_pages_of_a_list_are_disjoint(index):
+    for column in COLUMNS:
+        up = [row[column] for row in index.rows(Query(sort=column), 50)]
+        assert up == sorted(up) == [row[column] for row in index.rows(Query(sort=f"-{column}"), 50)][::-1]
+    shown = [row["id"] for page in range(4) for row in index.rows(Query(page=page), 3)]
+    assert len(set(shown)) == len(shown) == 11
 
 
-def test_words_are_searched_in_task_reply_and_answer(tmp_path):
-    index = open_index(tmp_path, make_runs(tmp_path / "runs"))
+def test_words_are_searched_in_task_reply_and_answer(index):
     assert names(index, words="gave up") == ["miniwob/login-user/1#teacher-1"]
     assert index.count(Query(words="input_text")) == 9
     assert index.count(Query(words='"no such" OR (nonsense*')) == 0
-
-
-def test_pages_of_a_list_are_disjoint(tmp_path):
-    index = open_index(tmp_path, make_runs(tmp_path / "runs"))
-    pages = [names_of for page in range(4) for names_of in index.rows(Query(page=page), 3)]
-    assert len({row["id"] for row in pages}) == len(pages) == 11
 
 
 def test_a_running_fleet_is_followed_and_its_data_set_replaces_what_it_has_played(tmp_path):

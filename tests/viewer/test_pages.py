@@ -11,14 +11,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from collection.viewer.app import ROUTES, Viewer, link, make_app
-from collection.viewer.episodes import changed, parting, step_pages
+from collection.viewer.episodes import step_pages
 from collection.viewer.export import export
 from collection.viewer.folders import Folders
 from collection.viewer.index import EpisodeIndex
 from collection.viewer.labels import Labels
 from collection.viewer.pages import Pages
 from rmsweb_jax.errors import UserError
-from tests.trajectories import CLICK, SHOT, TYPE, numbered, step, trajectory
+from tests.trajectories import CLICK, SHOT, step, trajectory
 from tests.viewer.made import NO_SHOT, make_runs
 from tests.viewer.serving import make_pages
 
@@ -142,12 +142,6 @@ def test_a_training_has_its_curves_with_the_evaluation_after_the_last_update(cli
     )
 
 
-def test_trainings_are_compared_a_colour_each_in_one_plot(client):
-    found = plots(client.get(link("/trainings", data="runs/rl,runs/rl2")).text)["Held-out prompts"]
-    assert [line["label"] for line in found["lines"]] == ["rl", "rl2"]
-    assert found["lines"][1]["y"] == pytest.approx([0.2, 0.3, 0.4, 0.5]) and found["colors"] == [0, 1]
-
-
 def test_runs_have_their_funnel_and_their_rounds(client):
     text = re.sub(r"\s+", " ", client.get(link("/run", data="runs/mine")).text)
     rows = re.findall(r'<th scope="row">([^<]*)</th><td class="n">(−?\d*)</td><td class="n">(\d+)</td>', text)
@@ -221,6 +215,15 @@ def test_rates_differences_and_shades_are_shown(client):
     assert "-33.3 <span" in text
     groups = client.get(link("/run", data="runs/rl")).text
     assert 'class="shade-5" title="log p -4.5"' in groups and 'class="shade-0"' in groups
+
+
+def test_attempts_are_told_apart_by_their_steps_and_their_guidance(client):
+    page = client.get(link("/compare", task="miniwob/login-user/102")).text
+    assert "differs from the first from step 2 on" in page
+    chain = re.sub(r"\s+", " ", client.get(link("/chain", data="runs/collect", task=TASK)).text)
+    assert re.search(r'class="gone">[^<]*the password', chain), chain
+    assert re.search(r'class="new">[^<]*nothing more', chain)
+    assert "acts differently from the attempt before from step 2 on" in chain
 
 
 def test_columns_can_be_hidden_and_ranges_limit(client):
@@ -325,13 +328,6 @@ def test_a_step_shows_what_is_new_and_what_was_acted_on():
     assert [(line.new, line.acted) for line in second.lines] == [(False, False), (False, False), (True, True)]
     assert first.acted == ("[3] <button> Login",)
     assert first.actions == ('{"click_element_by_index": {"index": 3}}',)
-
-
-def test_attempts_part_where_they_act_differently():
-    short, long = trajectory(*numbered(TYPE, CLICK)), trajectory(*numbered(TYPE, TYPE, CLICK))
-    assert parting(short, long) == 2
-    assert parting(short, short) is None
-    assert changed("a b c", "a x c") == [("same", "a"), ("gone", "b"), ("new", "x"), ("same", "c")]
 
 
 def test_an_export_has_all_pages_and_links_only_its_files(work, tmp_path):

@@ -1,92 +1,14 @@
-"""What a reader looks for, found in at most five clicks; and 200 injected strings, of which nothing runs."""
+"""Of 200 strings that a page or a model may have injected, nothing runs and nothing leaves."""
 
 import json
 import random
 import string
 
-import pytest
 from selenium.webdriver.common.by import By
 
 from rmsweb_jax.records.dataset import write_dataset
-from tests.trajectories import CLICK, DONE, TYPE, numbered, trajectory
-from tests.viewer.made import hostile, make_runs
-from tests.viewer.serving import open_viewer, text_of, until
-
-RETRIED = "miniwob/login-user/5"
-
-
-class Reader:
-    """A person who starts at the first page, and whose clicks are counted."""
-
-    def __init__(self, driver, address):
-        self.driver, self.clicks = driver, 0
-        driver.get(address)
-
-    def click(self, how, what, stays=False):
-        """Clicks, and waits for the next page unless the click stays on this one."""
-        before = self.driver.current_url
-        element = until(self.driver, lambda: self.driver.find_elements(how, what))[0]
-        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-        element.click()
-        self.clicks += 1
-        until(self.driver, lambda: stays or self.driver.current_url != before)
-
-    def choose(self, name, value):
-        self.click(By.CSS_SELECTOR, f"select[name={name}] option[value='{value}']", stays=True)
-
-    def text(self):
-        return text_of(self.driver)
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("readers")
-    root = make_runs(folder / "runs")
-    # Four attempts with three reflections, of a task of its own.
-    runs = [
-        trajectory(
-            *numbered(*acts),
-            attempt=number,
-            success=number == 4,
-            task_id=RETRIED,
-            judge="reward",
-        )
-        for number, acts in enumerate([(CLICK,), (TYPE, CLICK), (TYPE, TYPE, CLICK), (TYPE, CLICK, DONE)], 1)
-    ]
-    write_dataset(root / "retried", runs, "trajectories")
-    guidance = ("Type the name first.", "Type the name, then the word.", "Type the name, then the key.")
-    notes = [
-        {"task_id": RETRIED, "attempt": number, "guidance": text} for number, text in enumerate(guidance, 1)
-    ]
-    (root / "retried/reflections.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
-    with open_viewer(root, folder) as address:
-        yield address
-
-
-def test_why_one_policy_failed_a_task_that_another_solved(driver, address):
-    reader = Reader(driver, address)
-    reader.click(By.LINK_TEXT, "Evaluation")
-    reader.click(By.PARTIAL_LINK_TEXT, "differ")
-    reader.click(By.CSS_SELECTOR, "#tasks tbody th a")
-    until(driver, lambda: "differs from the first from step 2 on" in reader.text())
-    assert reader.clicks <= 5
-
-
-def test_what_the_third_reflection_changed(driver, address):
-    reader = Reader(driver, address)
-    reader.click(By.LINK_TEXT, "Episodes")
-    reader.choose("attempt", "4")
-    reader.click(By.CSS_SELECTOR, ".filters button")
-    reader.click(By.CSS_SELECTOR, "#episodes tbody a[aria-label^='all attempts']")
-    third = until(driver, lambda: driver.find_elements(By.CSS_SELECTOR, ".chain > li"))[2]
-    assert [one.text for one in third.find_elements(By.CSS_SELECTOR, ".gone")] == ["word."]
-    assert [one.text for one in third.find_elements(By.CSS_SELECTOR, ".new")] == ["key."]
-    fourth = driver.find_elements(By.CSS_SELECTOR, ".chain > li")[3]
-    assert "acts differently from the attempt before from step 2 on" in fourth.text
-    assert reader.clicks <= 5
-
-
-# --- Injected strings ---
+from tests.viewer.made import hostile
+from tests.viewer.serving import open_viewer
 
 # Ways into a page: elements, handlers, addresses, styles, templates, and ends of what surrounds the text.
 _CLOSERS = ("", '">', "'>", "-->", "</pre>", "</script>", "</title>", "</textarea>", "]]>", "\x00", "\u2028")
