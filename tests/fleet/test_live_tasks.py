@@ -30,13 +30,11 @@ WALL = "<title>Just a moment...</title><p>Verify you are human by completing the
 
 
 class _Handler(PageHandler):
-    walls = True
-
     def get(self):
         if self.path == "/robots.txt":
             self.reply("User-agent: *\nDisallow: /private\n", "text/plain")
-            return
-        self.reply(WALL if self.walls and self.headers["Host"].startswith("wall") else SHOP)
+        else:
+            self.reply(WALL if self.headers["Host"].startswith("wall") else SHOP)
 
 
 @pytest.fixture(scope="module")
@@ -160,47 +158,6 @@ def test_a_run_whose_sites_all_refuse_is_an_error(site, models, tmp_path):
     assert len(models[0].calls) == before
 
 
-@pytest.mark.slow
-def test_tasks_of_a_site_that_refuses_are_set_aside_and_played_again_on_request(
-    site, models, tmp_path, monkeypatch, capfd
-):
-    agent, _ = models
-    good, wait = (
-        completion(json.dumps(REPLY | {"action": [action]})) for action in (DONE, {"wait": {"seconds": 0}})
-    )
-    # The first one before the run, the last one in the shop; five looks at the wall end an episode.
-    agent.answers = [good, *[wait] * 4, good]
-    file = tasks_file(tmp_path, "wall", "wall", "wall", "shop")
-    once = {"fleet": {"max_refusals": 1}}
-    config = settings("web", site, models, tasks_file=file, rounds=1, **once)
-    report = collect(config, tmp_path / "run")
-    assert report["outcomes"] == {"captcha": 1, "done": 1} and report["set_aside"] == {"wall.test": 2}
-    said = "set aside, 2 of wall.test: wall.test was refused 1 times in a row, the last was captcha"
-    assert said in capfd.readouterr().err
-    # A finished run stays as it is.
-    monkeypatch.setattr(_Handler, "walls", False)
-    assert collect(config, tmp_path / "run") == report
-    config.fleet.retry_set_aside = True
-    again = collect(config, tmp_path / "run")
-    assert again["outcomes"] == {"captcha": 1, "done": 3} and again["set_aside"] == {}
-    ids = [run.trajectory_id for run in read_dataset(tmp_path / "run", Trajectory)]
-    assert len(set(ids)) == len(ids) == 4
-
-
-@pytest.mark.slow
-def test_a_task_whose_start_page_robots_txt_disallows_is_set_aside_at_once(site, models, tmp_path, capfd):
-    file = Path(tasks_file(tmp_path, "shop", "shop"))
-    file.write_text(file.read_text().replace("http://shop.test/", "http://shop.test/private", 1))
-    report = collect(settings("web", site, models, tasks_file=str(file)), tmp_path / "run")
-    # The other task of the site is played as usual.
-    assert report["outcomes"] == {"done": 2, "unreachable": 1} and report["set_aside"] == {"shop.test": 1}
-    printed = capfd.readouterr().err
-    assert "set aside, 1 of shop.test: shop-0: " in printed
-    assert "robots.txt of the site disallows this page" in printed
-    runs = {run.trajectory_id: run for run in read_dataset(tmp_path / "run", Trajectory)}
-    assert [one.kind for one in runs["shop-0#teacher-1"].incidents] == ["robots_refused"]
-
-
 def test_robots_txt_is_obeyed_in_collecting_on_the_web_and_ignored_in_evaluation():
     modes = {name: get_config(name).guard.robots for name in VARIANTS}
     live = {"web", "web_gpt", "paper_policy", "paper_policy_gpt"}
@@ -214,13 +171,6 @@ def test_tasks_that_the_guard_refuses_are_counted(site, models, tmp_path, capfd)
     report = collect(settings("web", site, models, tasks_file=file, rounds=1, guard=guard), tmp_path / "run")
     assert report["outcomes"] == {"done": 1, "unreachable": 1}
     assert "1 of 2 tasks cannot be played: the guard refuses http://other.test/" in capfd.readouterr().err
-
-
-def test_without_a_judge_a_line_says_so(site, models, tmp_path, capfd):
-    config = settings("web", site, models, tasks_file=tasks_file(tmp_path, "shop"), rounds=1)
-    config.judge.kind = "none"
-    assert collect(config, tmp_path / "run")["successes"] == 0
-    assert "no episode on live pages will count as a success" in capfd.readouterr().err
 
 
 @pytest.mark.slow
@@ -250,16 +200,6 @@ def test_an_outage_of_the_model_ends_no_episode(site, models, tmp_path):
     # Every step was asked for once, in however many attempts.
     assert (calls["calls"], calls["without_answer"]) == (3, 0) and calls["attempts"] > 3
     assert read_progress(tmp_path / "run")["note"].count("without answers") == 0
-
-
-@pytest.mark.slow
-def test_without_hours_for_it_an_outage_ends_the_run(site, models, tmp_path):
-    agent, _ = models
-    agent.answers = [completion(json.dumps(REPLY)), Answer(503)]
-    config = settings("web", site, models, tasks_file=tasks_file(tmp_path, "shop"), rounds=1)
-    config.actor.calls, config.actor.outage_hours = 1, 0.0
-    with pytest.raises(UserError, match="no answer after 1 calls; check that it is up"):
-        collect(config, tmp_path / "run")
 
 
 def test_episodes_without_a_verdict_are_judged_and_not_played_again(site, models, tmp_path):

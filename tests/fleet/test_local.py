@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import psutil
@@ -29,8 +28,6 @@ from rmsweb_jax.records.tools import check_dataset
 from rmsweb_jax.settings import from_config
 from tests.fleet.differences import first_difference
 from tests.fleet.processes import kind_of
-from tests.llm.answers import WELL
-from tests.llm.server import ModelServer
 
 PAGES = ("click-tab", "enter-text", "search-engine")
 
@@ -126,42 +123,6 @@ def test_what_each_worker_does_is_in_a_file_while_it_runs(played, seen):
             assert row["site"] == played_round.task.site and row["step"] <= len(played_round.steps)
             if row["screenshot"]:
                 assert row["screenshot"] in {step.observation.screenshot for step in played_round.steps}
-
-
-class _SlowModel(ModelServer):
-    """Answers the calls of episodes once `free` is set."""
-
-    def __init__(self):
-        super().__init__([WELL])
-        self.free = threading.Event()
-
-    def _give(self, handler, answer):
-        if len(self.calls) > 1:  # The first is the call before the run.
-            assert self.free.wait(120)
-        super()._give(handler, answer)
-
-
-def test_the_file_says_that_a_worker_waits_for_a_model(tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "key")
-    waiting = []
-
-    def look(rows):
-        waiting.extend(row for row in rows if row["waiting_for"] == "model")
-        if waiting:
-            server.free.set()
-
-    with _SlowModel() as server:
-        changed = settings(workers=1)
-        changed["actor"] |= {"kind": "chat", "base_url": f"{server.url}/v1", "model": "slow"}
-        config = resolved(from_config(CollectSettings, changed))
-        job = Job(make_task("click-tab", 0), 1, 1, False)
-        with watched(tmp_path, look):
-            result = fleet.run_tasks([job], tmp_path, config, None, "collect")
-    (trajectory,) = result.trajectories()
-    row = waiting[0]
-    assert (row["worker"], row["task_id"], row["attempt"]) == ("1", "miniwob/click-tab/0", 1)
-    assert (row["model"], row["step"]) == ("slow", 1)
-    assert row["screenshot"] == trajectory.steps[0].observation.screenshot
 
 
 _PARENT = """

@@ -89,28 +89,23 @@ def test_actors_on_other_machines_get_the_keys_of_this_one():
     assert credentials(settings, wanted | {"JUDGE_KEY": "b", "HOME": "/root", "PATH": "/bin"}) == wanted
 
 
-@pytest.mark.parametrize("python", ["", sys.executable, "/nowhere/python"])
-def test_a_server_that_is_not_installed_is_one_line(python, tmp_path):
-    config = actor(model=str(tmp_path), server="sglang", server_python=python)
-    with pytest.raises(UserError, match=r"config\.actor\.server=sglang: .* has no package sglang") as error:
-        serve_actor(config, tmp_path).__enter__()
-    assert "\n" not in str(error.value)
-
-
-def test_a_packaged_model_has_no_folder_for_another_server(tmp_path, monkeypatch):
-    install(tmp_path, "sglang.launch_server", SERVER)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(UserError, match="no folder, which sglang needs"):
-        serve_actor(actor(model="tiny_base", server="sglang"), tmp_path).__enter__()
-
-
-def test_only_policies_are_served():
-    with pytest.raises(UserError, match=r"only config\.actor\.kind=policy starts a server"):
-        actor(kind="scripted", server="vllm")
-
-
-def test_a_server_that_ends_is_quoted(tmp_path, monkeypatch):
-    install(tmp_path, "sglang.launch_server", "raise SystemExit('no memory')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(UserError, match="no memory"):
-        serve_actor(actor(model=str(tmp_path), server="sglang"), tmp_path / "work").__enter__()
+@pytest.mark.parametrize(
+    ("changes", "code", "line"),
+    [
+        ({}, None, r"^config\.actor\.server=sglang: .* has no package sglang.*$"),
+        ({"server_python": sys.executable}, None, "has no package sglang"),
+        ({"server_python": "/nowhere/python"}, None, "has no package sglang"),
+        ({"model": "tiny_base"}, SERVER, "no folder, which sglang needs"),
+        ({}, "raise SystemExit('no memory')", "no memory"),
+        ({"kind": "scripted"}, SERVER, r"only config\.actor\.kind=policy starts a server"),
+    ],
+    ids=["not installed", "not in that Python", "no such Python", "packaged model", "it ends", "no policy"],
+)
+def test_a_server_that_cannot_be_started(changes, code, line, tmp_path, monkeypatch):
+    if code:
+        install(tmp_path / "packages", "sglang.launch_server", code)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    with pytest.raises(UserError, match=line):
+        serve_actor(
+            actor(**{"model": str(tmp_path), "server": "sglang"} | changes), tmp_path / "work"
+        ).__enter__()

@@ -46,44 +46,28 @@ def stopped(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(
-    "answer,line",
-    [
-        (
-            openai_error(401, "Incorrect API key provided: sk-x."),
-            "status 401: Incorrect API key provided: sk-x",
-        ),
-        (
-            openai_error(404, "The model `gpt-9` does not exist", "model_not_found"),
-            "check config.actor.base_url and",
-        ),
-        (openai_error(429, QUOTA, "insufficient_quota"), "the quota is used up: raise it or wait"),
-        (openai_error(400, "Invalid schema for response_format"), "set config.actor.structured=json or off"),
-        (Answer(200, b"<html>"), "the answer is not a chat completion; check config.actor.base_url"),
-    ],
-    ids=["key", "model", "quota", "schema", "address"],
-)
-def test_a_gpt_that_cannot_be_asked(stopped, answer, line):
-    with ModelServer([answer]) as server:
-        said, code = stopped("web_gpt", actor={"base_url": f"{server.url}/v1", "calls": 1})
-        assert line in said and code == 2 and len(server.calls) == 1
+CHECK = "check config.actor.base_url and"
+SPENT = "the quota is used up: raise it or wait"
 
 
 @pytest.mark.parametrize(
-    "answer,line",
+    ("variant", "answer", "line"),
     [
-        (gemini_error(400, "API key not valid. Please pass a valid API key."), "check GEMINI_API_KEY"),
-        (gemini_error(404, "models/gem is not found", "NOT_FOUND"), "check config.actor.base_url and"),
-        (
-            gemini_error(429, QUOTA, "RESOURCE_EXHAUSTED", PER_DAY, retry_info("9s")),
-            "the quota is used up: raise it or wait",
-        ),
+        ("web_gpt", openai_error(401, "Incorrect API key provided: sk-x."), "status 401: Incorrect API key"),
+        ("web_gpt", openai_error(404, "The model `gpt-9` does not exist", "model_not_found"), CHECK),
+        ("web_gpt", openai_error(429, QUOTA, "insufficient_quota"), SPENT),
+        ("web_gpt", openai_error(400, "Invalid schema for response_format"), "structured=json or off"),
+        ("web_gpt", Answer(200, b"<html>"), "the answer is not a chat completion; check config.actor"),
+        ("web", gemini_error(400, "API key not valid. Please pass a valid API key."), "check GEMINI_API_KEY"),
+        ("web", gemini_error(404, "models/gem is not found", "NOT_FOUND"), CHECK),
+        ("web", gemini_error(429, QUOTA, "RESOURCE_EXHAUSTED", PER_DAY, retry_info("9s")), SPENT),
     ],
-    ids=["key", "model", "quota of the day"],
+    ids=["key", "model", "quota", "schema", "address", "Gemini key", "Gemini model", "quota of the day"],
 )
-def test_a_gemini_that_cannot_be_asked(stopped, answer, line):
+def test_a_model_that_cannot_be_asked(stopped, variant, answer, line):
     with ModelServer([answer]) as server:
-        said, code = stopped("web", actor={"base_url": server.url, "calls": 1})
+        url = f"{server.url}/v1" if variant == "web_gpt" else server.url
+        said, code = stopped(variant, actor={"base_url": url, "calls": 1})
         assert line in said and code == 2 and len(server.calls) == 1
 
 
@@ -114,13 +98,8 @@ def test_models_that_answer_are_asked_once_each_and_entered(stopped, tmp_path, c
 
 def test_a_gemini_that_answers_is_asked_with_the_schema_of_replies(stopped):
     with ModelServer([GOOD]) as server:
-        assert (
-            NO_CHROMIUM
-            in stopped(
-                "web",
-                actor={"base_url": server.url, "parameters": {"thinking_config": {"thinking_level": "LOW"}}},
-            )[0]
-        )
+        thinking = {"thinking_config": {"thinking_level": "LOW"}}
+        assert NO_CHROMIUM in stopped("web", actor={"base_url": server.url, "parameters": thinking})[0]
         # The judge is the actor's model, which has answered.
         assert len(server.calls) == 1
     config = server.calls[0].body["generationConfig"]

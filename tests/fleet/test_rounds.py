@@ -25,7 +25,12 @@ def play(workdir, outcomes, **rules):
     """Plays a task whose attempts end as given; returns the guidance of the rounds that were played now."""
     job = Job(task(), **{"attempts": 5, "stop_after": 2, "reflective": True, **rules})
     before = len(rounds(workdir))
-    run([job], workdir, lambda _, number: Act(success=outcomes[before + number]), config())
+
+    def script(_, number):
+        outcome = outcomes[before + number]
+        return Act(outcome=outcome) if isinstance(outcome, str) else Act(success=outcome)
+
+    run([job], workdir, script, config())
     return [one.detail for one in rounds(workdir)[before:]]
 
 
@@ -36,29 +41,22 @@ def rounds(workdir):
 
 
 @pytest.mark.parametrize(
-    "outcomes,played",
+    ("outcomes", "rules", "guidance"),
     [
-        ([True, True, True], [1, 2]),
-        ([False, True, True, True], [1, 2, 3]),
-        ([False] * 5, [1, 2, 3, 4, 5]),
-        ([True, False, False, False, False], [1, 2, 3, 4, 5]),
+        # At most five rounds, ending at two successes; each sees the reflections on those before.
+        ([True, True, True], {}, ["", "r1"]),
+        ([False, True, True, True], {}, ["", "r1", "r1r2"]),
+        ([False] * 5, {}, ["", "r1", "r1r2", "r1r2r3", "r1r2r3r4"]),
+        ([True, False, False, False, False], {}, ["", "r1", "r1r2", "r1r2r3", "r1r2r3r4"]),
+        # A round that a site refused is not reflected on.
+        ([False, "captcha", "blocked", False], {"attempts": 4}, ["", "r1", "r1", "r1"]),
+        ([False] * 5, {"reflective": False}, [""] * 5),
+        ([True] * 3, {"attempts": 3, "stop_after": 0, "reflective": False}, [""] * 3),
     ],
 )
-def test_at_most_five_rounds_ending_at_two_successes(outcomes, played, tmp_path):
-    play(tmp_path, outcomes)
-    assert [one.attempt for one in rounds(tmp_path)] == played
-
-
-def test_each_round_sees_the_reflection_on_the_one_before(tmp_path):
-    assert play(tmp_path, [False] * 3 + [True] * 2) == ["", "r1", "r1r2", "r1r2r3", "r1r2r3r4"]
-
-
-def test_without_reflection_guidance_stays_empty(tmp_path):
-    assert play(tmp_path, [False] * 5, reflective=False) == [""] * 5
-
-
-def test_fixed_attempts_ignore_successes(tmp_path):
-    assert len(play(tmp_path, [True] * 3, attempts=3, stop_after=0, reflective=False)) == 3
+def test_rounds_of_a_task(outcomes, rules, guidance, tmp_path):
+    assert play(tmp_path, outcomes, **rules) == guidance
+    assert [one.attempt for one in rounds(tmp_path)] == list(range(1, len(guidance) + 1))
 
 
 def test_interrupted_rounds_are_continued_not_repeated(tmp_path):

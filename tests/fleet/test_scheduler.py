@@ -37,15 +37,6 @@ def test_pages_that_are_no_site_are_not_held_up():
     assert made.next(1.0) == 3 and made.closed(1.0) == {}
 
 
-def test_a_site_has_so_many_at_once_and_so_much_time_between():
-    made = scheduler(["a1", "a2", "a3", "a4"])
-    assert take(made, 0.0) == ["a1"] and made.wake_at() == 5.0
-    assert take(made, 4.9) == [] and take(made, 5.0) == ["a2"]
-    assert take(made, 100.0) == [] and made.wake_at() is None
-    made.ended("a1", 100.0, "done")
-    assert take(made, 100.0) == ["a3"]
-
-
 def test_sites_take_turns():
     made = scheduler(["a1", "a2", "b1", "c1", "a3", "b2"], site_interval_s=0.0, max_per_site=9)
     assert [made.next(float(now)) for now in range(6)] == ["a1", "b1", "c1", "a2", "b2", "a3"]
