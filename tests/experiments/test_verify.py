@@ -1,7 +1,5 @@
 """The checks of a model and of devices: right ones pass, and damage is found."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -14,8 +12,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.config import SIZES
 from tests.qwen3_vl.references import random_config, reference_model
-
-ROOT = Path(__file__).parents[2]
+from tests.scripts import run_script
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +83,7 @@ def test_a_number_that_is_none_is_within_no_limit():
 
 
 def test_bad_input_is_one_line(checkpoint, tmp_path):
-    command = [sys.executable, "-m", "experiments.verify", f"--model={checkpoint}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = run_script("experiments.verify", f"--model={checkpoint}")
     assert done.returncode == 2
     assert done.stderr.count("error: ") == 1 and "--output=FOLDER" in done.stderr.splitlines()[-1]
     with pytest.raises(UserError, match=r"config\.json is missing"):

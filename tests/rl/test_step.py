@@ -5,17 +5,16 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 
-from rmsweb_jax.data.batching import Batch, Tree, lay_out, on_mesh
-from rmsweb_jax.data.packing import Packer, Part, RowShape
+from rmsweb_jax.data.batching import Batch, on_mesh
+from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.losses import TokenBatch, low_var_kl, salvage_ds
 from rmsweb_jax.rl.rollout import MiniBatch
-from rmsweb_jax.rl.step import VALUES, micro_batches, rl_steps, scored_log_probs, trees_of
+from rmsweb_jax.rl.step import micro_batches, rl_steps, scored_log_probs, trees_of
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.step import Steps, adamw
@@ -26,9 +25,9 @@ OBJECTIVE = Objective(kl_coef=0.1)
 MESH = make_mesh()
 
 
-def packed(batch: MiniBatch, width: int = 64, rows: int = 2, images: int = 2) -> list[Batch]:
+def packed(batch: MiniBatch) -> list[Batch]:
     """The micro-batches of a step."""
-    packer = Packer(RowShape(width, rows, images, window=8), CONFIG)
+    packer = Packer(RowShape(64, 2, images=2, window=8), CONFIG)
     return [micro.batch for micro in micro_batches(trees_of(batch, salvage=True), packer, CONFIG)]
 
 
@@ -73,78 +72,6 @@ def policy(model):
     moved, frozen = (jax.device_put(part, param_shardings(part, MESH)) for part in (moved, frozen))
     steps = rl_steps(graphdef, init_state(params, optimizer, MESH), optimizer, OBJECTIVE, MESH)
     return Policy(graphdef, moved, frozen, steps, optimizer)
-
-
-def total_gradient(policy, micros):
-    """Against old log-probabilities that are a little off the current ones."""
-    total = policy.steps.zero(policy.params)
-    for micro in micros:
-        old = 0.9 * policy.log_probs(policy.params, micro) - 0.05
-        ref = policy.reference(micro)
-        total = policy.add(total, policy.params, micro, old_log_probs=old, ref_log_probs=ref)
-    return total
-
-
-def assert_same(a, b):
-    chex.assert_trees_all_close(a.sums, b.sums, rtol=2e-4, atol=1e-6)
-    chex.assert_trees_all_close(a.gradients, b.gradients, rtol=1e-3, atol=2e-6)
-
-
-def test_a_shared_prompt_row_equals_a_row_for_each_response(policy, batch):
-    shared = packed(batch)
-    made = [lazy.make() for lazy in trees_of(batch, salvage=True)]
-    single = [Tree(tree.example, (branch,)) for tree in made for branch in tree.branches]
-    shape = RowShape(32, 2, images=1, window=8)
-    separate = [
-        lay_out(single.__getitem__, [(Part(n, (0,)),) for n in (at, at + 1)], shape, CONFIG, names=VALUES)
-        for at in range(0, len(single), 2)
-    ]
-    assert len(shared) == 2 and len(separate) == 17
-    assert_same(total_gradient(policy, shared), total_gradient(policy, separate))
-
-
-# Rows of a micro-batch (one for each shard) and their width, and whether rows hold several groups, and groups
-# are cut.
-SHAPES = {
-    "one group a row, eight shards": (8, 96, False, False),
-    "several groups a row": (1, 160, True, False),
-    "several groups a row, two shards": (2, 160, True, False),
-    "cut groups, four shards": (4, 48, False, True),
-    "cut groups share rows": (1, 96, True, True),
-}
-
-
-@pytest.fixture(scope="module")
-def many_groups(make_turn):
-    """Eight groups, seven of which have an image."""
-    groups = [make_turn(n, accepted=n < 4, length=10 + 3 * n, image=n != 1) for n in range(8)]
-    return MiniBatch(tuple(groups[:4]), tuple(groups[4:]))
-
-
-@pytest.fixture(scope="module")
-def one_row(policy, many_groups):
-    (micro,) = packed(many_groups, width=512, rows=1, images=8)
-    return total_gradient(policy, [micro])
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_rows_of_any_number_and_width_give_the_same_update(policy, many_groups, one_row, name):
-    """Loss and gradients within 1e-6 of those of all groups in one row."""
-    rows, width, several, cut = SHAPES[name]
-    packer = Packer(RowShape(width, rows, images=4, window=8), CONFIG)
-    trees = trees_of(many_groups, salvage=True)
-    plan = packer.pack([tree.size for tree in trees])
-    held = [row for micro in plan for row in micro]
-    assert any(len(row) > 1 for row in held) == several
-    assert (sum(len(row) for row in held) > len(trees)) == cut and len(plan[0]) == rows
-    micros = [micro.batch for micro in micro_batches(trees, packer, CONFIG)]
-    assert {micro.inputs.tokens.shape for micro in micros} == {(rows, width)}
-    total = total_gradient(policy, micros)
-    assert float(one_row.sums.metrics["kl_ref"]) > 0 and float(one_row.sums.metrics["salvage_loss"]) > 0
-    assert float(optax.global_norm(one_row.gradients)) > 0.1
-    chex.assert_trees_all_close(total.sums.loss, one_row.sums.loss, rtol=0, atol=1e-6)
-    chex.assert_trees_all_close(total.sums, one_row.sums, rtol=2e-4, atol=1e-6)
-    chex.assert_trees_all_close(total.gradients, one_row.gradients, rtol=0, atol=1e-6)
 
 
 def test_fresh_adapters_are_the_reference_to_the_last_bit(policy, model, batch):
