@@ -5,7 +5,7 @@ import pytest
 from collection.agent.config import EpisodeLimits, PromptConfig
 from collection.agent.loop import EpisodeRunner
 from collection.judges.base import unjudged, with_verdict
-from collection.llm.calls import CALLS, BudgetError, Calls
+from collection.llm.calls import CALLS
 from rmsweb_jax.errors import UserError
 from tests.agent.plain_episode import DONE, TASK, Lines, Page, reply
 from tests.judges.runs import run
@@ -31,24 +31,13 @@ def episode(judge, done=DONE, constraints=()):
 
 
 YES, NO = outcome("success"), outcome("failure")
-ALLOWED = ("If none is free, say so.",)
 
 
-@pytest.mark.parametrize(
-    ("constraints", "words", "success", "calls"),
-    [
-        (ALLOWED, YES, True, 1),
-        (ALLOWED, NO, False, 1),
-        (ALLOWED, "unsuccessful", False, 2),
-        ((), YES, False, 0),
-    ],
-)
-def test_a_right_answer_that_says_no_is_a_success(constraints, words, success, calls):
+@pytest.mark.parametrize(("constraints", "calls"), [(("If none is free, say so.",), 1), ((), 0)])
+def test_a_right_answer_that_says_no_is_a_success(constraints, calls):
     no = {"done": {"text": "No table is free.", "success": False}}
-    with PromptServer(says(outcome=words)) as server, judge_at(server, "own_outcome") as judge:
-        trajectory = episode(judge, no, constraints)
-        assert (trajectory.success, len(server.calls)) == (success, calls)
-        assert unjudged(trajectory) is (words == "unsuccessful")
+    with PromptServer(says(outcome=YES)) as server, judge_at(server, "own_outcome") as judge:
+        assert episode(judge, no, constraints).success is bool(calls) and len(server.calls) == calls
 
 
 @pytest.mark.parametrize("api", ["chat", "gemini"])
@@ -56,11 +45,9 @@ def test_a_right_answer_that_says_no_is_a_success(constraints, words, success, c
     ("answer", "reason"),
     [
         (Answer(silent=True), "ReadTimeout"),
-        (Answer(reset=True), "ReadError"),
-        (Answer(429, {"error": {"message": "slow down"}}), "status 429: slow down"),
         (Answer(503, {"error": {"message": "overloaded"}}), "status 503: overloaded"),
     ],
-    ids=["timeout", "reset", "rate limit", "overload"],
+    ids=["timeout", "overload"],
 )
 def test_no_answer_in_all_attempts_is_an_unjudged_episode(api, answer, reason):
     settings = {"kind": api, "timeout_s": 0.2 if answer.silent else 30.0}
@@ -78,8 +65,6 @@ def test_no_answer_in_all_attempts_is_an_unjudged_episode(api, answer, reason):
         (NO, False, True, 1),
         (outcome("unknown"), False, False, 1),
         ("unsuccessful", False, False, 2),
-        ("I can't help with that.", False, False, 2),
-        ("成功", False, False, 2),
     ],
 )
 def test_a_judges_words_in_an_episode(words, success, named, calls):
@@ -94,12 +79,9 @@ def test_a_judges_words_in_an_episode(words, success, named, calls):
     ("api", "answer", "reason"),
     [
         ("chat", Answer(401, {"error": {"message": "no such key"}}), "check the API key"),
-        ("chat", Answer(404, {"error": {"message": "no such model"}}), "config.actor.model"),
-        ("chat", Answer(429, {"error": {"message": "insufficient_quota"}}), "quota is used up"),
-        ("gemini", gemini_error(400, "API key not valid."), "check GEMINI_API_KEY"),
         ("gemini", gemini_error(429, "quota", "", PER_DAY), "the quota is used up"),
     ],
-    ids=["key", "model", "quota", "Gemini key", "Gemini quota"],
+    ids=["key", "quota"],
 )
 def test_errors_that_affect_every_call_end_the_run(api, answer, reason):
     with (
@@ -108,19 +90,6 @@ def test_errors_that_affect_every_call_end_the_run(api, answer, reason):
         pytest.raises(UserError, match=reason),
     ):
         judge.judge(run(), Pictures())
-
-
-def test_the_money_cap_ends_the_run(tmp_path):
-    prices = {"price": (100.0, 0.0, 100.0), "cap_usd": 1.0, "file": tmp_path / CALLS}
-    with (
-        PromptServer(says(outcome=YES)) as server,
-        judge_at(server, "own_outcome", **prices) as judge,
-    ):
-        with pytest.raises(BudgetError):
-            for number in range(10):
-                judge.judge(run(objective=f"Find lamp {number}."), Pictures())
-        assert 0 < len(server.calls) < 10
-    assert Calls(tmp_path / CALLS).spent() <= 1.0
 
 
 def test_after_an_overload_the_same_question_is_asked_again_and_after_two_refusals_not(tmp_path):

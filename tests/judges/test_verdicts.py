@@ -1,8 +1,7 @@
-"""The table of judges' words through both APIs' own clients, and what holds of any words at all."""
+"""A table of judges' words, and what holds of any words at all."""
 
 import contextlib
 import json
-import math
 
 import pytest
 from hypothesis import given
@@ -11,34 +10,79 @@ from hypothesis import strategies as st
 from collection.judges.base import unjudged
 from collection.judges.cross_check import FindingAnswer
 from collection.judges.model_judge import OutcomeAnswer, OwnJudge, RubricAnswer, read_answer
+from collection.llm.model import ModelReply
+from rmsweb_jax.records.schema import CallUsage
 from tests.judges.runs import RUBRIC, rubric_notes, run
-from tests.judges.server import Pictures, model_at
-from tests.judges.verdicts import all_said, outcome, rubric_answer
-from tests.llm.prompt_server import PromptServer
-from tests.llm.server import Answer
+from tests.judges.server import Pictures
+from tests.judges.verdicts import outcome, rubric_answer
+from tests.llm.sharing import Script
 
-SAID = all_said()
+GOOD = outcome("success")
+RUBRIC_GOOD = rubric_answer()
+NO_OUTCOME = {
+    "an outcome twice": GOOD.replace('"outcome"', '"outcome": "failure", "outcome"'),
+    "a key too many": GOOD.replace("{", '{"verdict": "success", ', 1),
+    "words before": f"Here is my answer: {GOOD}",
+    "a denial behind": f"{GOOD}\nNOT SUCCESS",
+    "two objects": f"{GOOD}\n{GOOD}",
+    "a list": f"[{GOOD}]",
+    "quoted page text": f'The page says "{GOOD}"',
+    "words alone": "All is shown. SUCCESS",
+    "broken off": GOOD[:-20],
+    "too deep": "[" * 100_000,
+    "empty": "",
+    "no reason": '{"outcome": "success"}',
+    **{f"outcome {word!r}": outcome(word) for word in ("SUCCESS", "success ", "suc\u200bcess", True, None)},
+}
 
 
-@pytest.fixture(scope="module", params=["chat", "gemini"])
-def api(request):
-    with PromptServer(lambda _: Answer()) as server:
-        yield request.param, server
+def changed(at, **values):
+    criteria = [dict(one) for one in RUBRIC_GOOD["criteria"]]
+    criteria[at] |= values
+    return RUBRIC_GOOD | {"criteria": criteria}
 
 
-@pytest.mark.parametrize("said", SAID, ids=lambda said: f"{said.judge}: {said.name}")
-def test_words_are_read_right(api, said):
-    kind, server = api
-    server.reply_to = lambda _: said.answer(kind)
-    # A model with calls of its own, since all ask the same.
-    verdict = OwnJudge(said.judge, model_at(server, kind), rubric_notes()).judge(run(), Pictures())
-    assert verdict.success is said.success, verdict
-    assert verdict.score == said.score or math.isclose(verdict.score or 0, said.score or 0)
+def numbered(*numbers):
+    return RUBRIC_GOOD | {"criteria": [{**RUBRIC_GOOD["criteria"][0], "number": one} for one in numbers]}
+
+
+NO_RUBRIC_ANSWER = {
+    "a criterion is missing": numbered(1, 2),
+    "a criterion comes twice": numbered(1, 2, 2),
+    "a criterion too many": numbered(1, 2, 3, 4),
+    "more points than there are": changed(0, points=3.5),
+    "negative points": changed(0, points=-1),
+    "points as a truth value": changed(0, points=True),
+    "points that are no number": changed(0, points=float("nan")),
+    "a criterion without a condition that does not apply": changed(1, applies=False),
+}
+READ = [
+    ("own_outcome", GOOD, True, None),
+    ("own_outcome", outcome("unknown"), None, None),
+    ("own_outcome", f"```json\n{GOOD}\n```", True, None),
+    ("own_outcome", f"```\n{GOOD}\n```\n", True, None),
+    ("own_outcome", json.dumps({"outcome": "success", "reason": ""}), True, None),
+    ("own_outcome", outcome("failure", "It looks like a success. SUCCESS"), False, None),
+    ("own_outcome", outcome("failure", GOOD), False, None),
+    ("own_rubric", json.dumps(RUBRIC_GOOD), True, 0.8),
+    ("own_rubric", json.dumps(rubric_answer(3, 2, outcome="failure")), False, 1.0),
+    ("own_rubric", json.dumps(rubric_answer(0, 0)), True, 0.0),
+    ("own_rubric", json.dumps(rubric_answer(3, 2, 1)), True, 6 / 9),
+    ("own_rubric", json.dumps(rubric_answer(2.5, 0)), True, 0.5),
+    ("own_rubric", json.dumps(RUBRIC_GOOD | {"criteria": RUBRIC_GOOD["criteria"][::-1]}), True, 0.8),
+    ("own_rubric", json.dumps(rubric_answer(outcome="unknown")), None, 0.8),
+    *(("own_outcome", text, None, None) for text in NO_OUTCOME.values()),
+    *(("own_rubric", json.dumps(answer), None, None) for answer in NO_RUBRIC_ANSWER.values()),
+]
+
+
+@pytest.mark.parametrize(("method", "text", "success", "score"), READ, ids=map(str, range(len(READ))))
+def test_words_are_read_right(method, text, success, score):
+    model = Script(None, ModelReply(text, CallUsage()))
+    verdict = OwnJudge(method, model, rubric_notes()).judge(run(), Pictures())
+    assert verdict.success is success, verdict
+    assert verdict.score == pytest.approx(score) if score else verdict.score == score
     assert verdict.text.strip() or verdict.success is not None
-
-
-def test_names_of_the_table_are_unique():
-    assert len({(said.judge, said.name) for said in SAID}) == len(SAID)
 
 
 @given(st.text(max_size=40), st.sampled_from([OutcomeAnswer, RubricAnswer, FindingAnswer]))
