@@ -46,99 +46,35 @@ GPT = Answer(
         "system_fingerprint": None,
     }
 )
-CLAUDE = Answer(
-    body={
-        "id": "msg_013Zva2CMHLNnXjNJJKqJ2EF",
-        "object": "chat.completion",
-        "created": 1790000000,
-        "model": "claude-opus-4-8",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100},
-    }
-)
 
 
 def chat_cases() -> list[Case]:
-    return [*_any_vendor(), *_openai(), *_anthropic(), *_others()]
+    return [*_any_vendor(), *_vendors()]
 
 
-def _openai() -> list[Case]:
-    unknown = openai_error(404, "The model `gpt-9` does not exist", "model_not_found")
-    paid = "You exceeded your current quota, please check your plan and billing details."
+def _vendors() -> list[Case]:
     all_thought = dataclasses.replace(
         GPT,
         body=GPT.body
         | {"choices": [{"message": {"role": "assistant", "content": ""}, "finish_reason": "length"}]},
     )
-    return [
-        Case("GPT-5.1: answer", "a completion with reasoning tokens", (GPT,), 1, TEXT),
-        Case(
-            "GPT-5.1: temperature",
-            "400, `temperature` unsupported",
-            (NO_TEMPERATURE,),
-            1,
-            None,
-            "config.actor.parameters changes what is sent, and None there leaves a parameter out",
-        ),
-        Case(
-            "all thinking",
-            "`finish_reason` length, empty",
-            (all_thought,),
-            1,
-            "",
-            "the reply was cut off after 64 tokens",
-        ),
-        Case("unknown model", "404, model_not_found", (unknown,), 1, None, "check config.actor.base_url and"),
-        Case(
-            "429, paid out",
-            "429, insufficient_quota",
-            (openai_error(429, paid, "insufficient_quota"),),
-            5,
-            None,
-            "the quota is used up",
-            OPENAI,
-        ),
-    ]
-
-
-def _anthropic() -> list[Case]:
-    low = (
-        "Your credit balance is too low to access the Anthropic API. "
-        "Please go to Plans & Billing to upgrade or purchase credits."
-    )
     overloaded = anthropic_error(529, "Overloaded", "overloaded_error")
-    key = anthropic_error(401, "invalid x-api-key", "authentication_error")
+    low = anthropic_error(400, "Your credit balance is too low to access the Anthropic API.")
     unknown = anthropic_error(404, "model: claude-9", "not_found_error")
-    return [
-        Case("Claude: answer", "a completion", (CLAUDE,), 1, TEXT),
-        Case("Claude: overloaded", "529, overloaded_error", (overloaded, CLAUDE), 2, TEXT, waits=OPENAI[:1]),
-        Case(
-            "Claude: no credit",
-            "400, credit balance too low",
-            (anthropic_error(400, low),),
-            1,
-            None,
-            "the quota is used up",
-        ),
-        Case("Claude: invalid key", "401, authentication_error", (key,), 1, None, "check the API key"),
-        Case(
-            "Claude: unknown model",
-            "404, not_found_error",
-            (unknown,),
-            1,
-            None,
-            "check config.actor.base_url and config.actor.model",
-        ),
-    ]
-
-
-def _others() -> list[Case]:
     apart = {"prompt_tokens": 1000, "completion_tokens": 36, "total_tokens": 1100}
     counted_apart = Answer(body=WELL.body | {"usage": apart})
     return [
+        Case("GPT-5.1: answer", "a completion with reasoning tokens", (GPT,), 1, TEXT),
+        Case("GPT-5.1: temperature", "400, `temperature` unsupported", (NO_TEMPERATURE,), 1, None,
+             "config.actor.parameters changes what is sent, and None there leaves a parameter out"),
+        Case("all thinking", "`finish_reason` length, empty", (all_thought,), 1, "",
+             "the reply was cut off after 64 tokens"),
+        Case("Claude: overloaded", "529, overloaded_error", (overloaded, WELL), 2, TEXT, waits=OPENAI[:1]),
+        Case("Claude: no credit", "400, credit balance too low", (low,), 1, None, "the quota is used up"),
+        Case("Claude: unknown model", "404, not_found_error", (unknown,), 1, None,
+             "check config.actor.base_url and config.actor.model"),
         Case("thinking counted apart", "thinking in `total_tokens` alone", (counted_apart,), 1, TEXT),
-        Case("gateway timeout", "524 with HTML", (Answer(524, b"<html>"), WELL), 2, TEXT, waits=OPENAI[:1]),
-    ]
+    ]  # fmt: skip
 
 
 def _any_vendor() -> list[Case]:
@@ -149,6 +85,8 @@ def _any_vendor() -> list[Case]:
     daily = Answer(429, [{"error": {"code": 429, "message": "Out", "details": [PER_DAY]}}])
     paid = Answer(429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}})
     longer = Answer(400, {"error": {"message": "a prompt of 40000 tokens: at most 256 are served"}})
+    refused = Answer(body={"choices": [{"message": {"refusal": "I\ncannot."}}]})
+    schema = Answer(400, {"error": {"message": "no response_format here"}})
     long = Answer(400, {"error": {"message": "maximum context length is 4096 tokens", "code": 400}})
     filtered = Answer(400, {"error": {"message": "Filtered: content management policy"}})
     key = Answer(401, {"error": {"message": "Incorrect API key provided"}})
@@ -158,6 +96,10 @@ def _any_vendor() -> list[Case]:
              "the reply was cut off after 64 tokens"),
         Case("filtered", "`finish_reason` content_filter", (completion(None, "content_filter"),), 1, "",
              "the reply was blocked: content_filter"),
+        Case("refused", "a `refusal` of two lines", (refused,), 1, "", "the model refused: I cannot"),
+        Case("schema refused", "400, response_format", (schema,), 1, None,
+             "config.actor.structured=json or off"),
+        Case("no JSON", "400 with a text", (Answer(400, b"nonsense"),), 1, None, "status 400"),
         Case("null content", "`content` null", (completion(None),), 1, "", "the reply holds no text"),
         Case("prompt too long", "400, maximum context length", (long,), 1, "",
              "the model refused the request: status 400: maximum context length is 4096 tokens"),

@@ -133,16 +133,6 @@ def test_what_a_killed_process_was_asking_counts_as_spent(path):
         Script(calls, REPLY, cap_usd=0.3).complete(REQUEST)
 
 
-def test_what_a_killed_worker_was_asking_counts_as_spent(path):
-    with Calls(path) as calls, serve(calls) as address:
-        worker = multiprocessing.get_context("spawn").Process(target=die, args=(address, 0.0, 1))
-        worker.start()
-        worker.join()
-        assert worker.exitcode == -9
-        with pytest.raises(BudgetError, match=r"\$0\.2000 spent"):
-            Script(connect(address), REPLY, cap_usd=0.3).complete(REQUEST)
-
-
 def test_workers_share_the_cap_and_kills_do_not_break_it(path):
     with Calls(path) as calls, serve(calls) as address:
         context = multiprocessing.get_context("spawn")
@@ -246,7 +236,7 @@ def test_viewers_read_the_calls_of_a_run_that_goes_on(path):
     assert read_by_model(path) == []
 
 
-@pytest.mark.parametrize("text", ["no calls\n", '{"id": 1}\n', '["id"]\n{"id": 1}', "\0" * 5000 + "\n"])
+@pytest.mark.parametrize("text", ["no calls\n", '{"id": 1}\n', "\0" * 5000 + "\n"])
 def test_a_file_of_something_else_is_refused(path, text):
     path.write_text(text)
     with pytest.raises(UserError, match=r"calls\.jsonl: line 1 is not of model calls; move the file away"):

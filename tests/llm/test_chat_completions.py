@@ -13,42 +13,23 @@ from collection.llm.config import ActorConfig, ModelConfig, ModelEndpoint
 from configs.collect import get_config
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.schema import ImagePart, Message, SampledTokens, TextPart
+from rmsweb_jax.records.schema import SampledTokens
 from rmsweb_jax.settings import from_config
+from tests.llm import answers
+from tests.llm.playing import PNG, REQUEST, Images
 
-PNG = b"not really a png"
 PATH = "/v1/chat/completions"
-
-
-class Images:
-    def get(self, sha256):
-        assert sha256 == "ab"
-        return PNG
-
-
-MESSAGES = (
-    Message(role="system", content=(TextPart(text="Be short."),)),
-    Message(role="user", content=(TextPart(text="Look:"), ImagePart(sha256="ab"))),
-)
 SUMMARY = "1. http://a.test/ |  | goal: Go | 1 actions"
 REFLECTION = ReflectionRequest("t", 1, "Buy it.", SUMMARY, "failed", "Old.")
 
 
 def request(step=1, actions=()):
-    return StepRequest("t", 1, step, MESSAGES, Images(), actions)
+    return StepRequest("t", 1, step, REQUEST.messages, Images(), actions)
 
 
-def completion(text, reason="stop"):
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
-    return {
-        "choices": [choice],
-        "usage": {
-            "prompt_tokens": 1000,
-            "completion_tokens": 100,
-            "total_tokens": 1100,
-            "prompt_tokens_details": {"cached_tokens": 400},
-        },
-    }
+def completion(text):
+    answer = answers.completion(text).body
+    return answer | {"usage": answer["usage"] | {"prompt_tokens_details": {"cached_tokens": 400}}}
 
 
 @pytest.fixture
@@ -191,56 +172,12 @@ def test_extraction_returns_its_messages_with_the_page_fenced(httpserver, chat):
     assert message["content"].lower().count("</untrusted_page") == 1
 
 
-@pytest.mark.parametrize(
-    "answer,text,problem",
-    [
-        (completion('{"a', "length"), '{"a', "the reply was cut off after 64 tokens"),
-        (completion(None, "content_filter"), "", "the reply was blocked: content_filter"),
-        (completion(None), "", "the reply holds no text"),
-        ({"choices": [{"message": {"refusal": "I\ncannot."}}]}, "", "the model refused: I cannot"),
-    ],
-)
-def test_unusable_answers_are_problems(httpserver, chat, answer, text, problem):
-    httpserver.expect_request(PATH).respond_with_json(answer)
-    reply = chat(max_tokens=64).reply(request())
-    assert (reply.text, reply.problem) == (text, problem)
-
-
-def test_a_prompt_that_is_too_long_costs_the_step_and_not_the_run(httpserver, chat):
-    message = "This model's maximum context length is 4096 tokens. However, you requested 5000."
-    httpserver.expect_request(PATH).respond_with_json({"error": {"message": message}}, status=400)
-    assert "maximum context length" in chat().reply(request()).problem
-
-
-@pytest.mark.parametrize(
-    "status,body,message",
-    [
-        (401, {"error": {"message": "bad\nkey"}}, "status 401: bad key; check the API key"),
-        (404, {"error": "no such model"}, "check config.actor.base_url and config.actor.model"),
-        (400, {"error": {"message": "no response_format here"}}, "config.actor.structured=json or off"),
-        (400, "nonsense", "status 400"),
-    ],
-)
-def test_lasting_errors_are_one_line_and_not_retried(httpserver, chat, status, body, message):
-    httpserver.expect_request(PATH).respond_with_json(body, status=status)
-    with pytest.raises(UserError) as error:
-        chat(calls=3).reply(request())
-    assert message in str(error.value) and "\n" not in str(error.value)
-    assert len(httpserver.log) == 1
-
-
 def test_an_unreachable_endpoint(chat):
     with pytest.raises(UserError, match="ConnectError"):
         chat(base_url="http://127.0.0.1:9/v1").reply(request())
     for address in ("localhost:8000", "http://a:b", "nonsense"):
         with pytest.raises(UserError, match=r"not a valid address .* config.actor.base_url"):
             chat(base_url=address).reply(request())
-
-
-def test_an_answer_that_is_not_a_completion(httpserver, chat):
-    httpserver.expect_request(PATH).respond_with_data("<html>")
-    with pytest.raises(UserError, match="not a chat completion"):
-        chat().reply(request())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """google-genai's and openai's own clients against a local server: what the wrapper makes of each answer."""
 
 import base64
+import dataclasses
 
 import pytest
 
@@ -9,13 +10,16 @@ from collection.llm.config import ModelConfig
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
 from tests.llm.answers import GOOD, Case
-from tests.llm.cases import all_cases
+from tests.llm.chat_cases import chat_cases
+from tests.llm.gemini_cases import gemini_cases
 from tests.llm.playing import MAX_TOKENS, PNG, PRICES, REQUEST, play
 from tests.llm.server import ModelServer
 
+CASES = (*gemini_cases(), *(dataclasses.replace(case, api="chat") for case in chat_cases()))
+
 
 @pytest.mark.filterwarnings("ignore:NEW_REASON is not a valid FinishReason")
-@pytest.mark.parametrize("case", all_cases(), ids=lambda case: f"{case.api}: {case.name}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.api}: {case.name}")
 def test_the_wrapper_behaves_as_the_table_expects(case):
     played = play(case)
     assert played.fits(case), played
