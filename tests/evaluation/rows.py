@@ -17,31 +17,20 @@ ROOT = Path(__file__).parents[2]
 # The benchmarks' own files are no part of the project.
 REAL = Path(os.environ.get("RMSWEB_BENCHMARKS", ROOT.parent / "shared" / "data"))
 
+
+def _voyager(name: str, text: str, website: str) -> dict[str, str]:
+    return {"web_name": name.partition("--")[0], "id": name, "ques": text, "web": website}
+
+
 VOYAGER = [
-    {
-        "web_name": "Stays",
-        "id": "Stays--0",
-        "ques": "Find a hotel in Rome from Jan 1 to Jan 4, 2024.",
-        "web": "https://www.stays.example.com/",
-    },
-    {
-        "web_name": "Stays",
-        "id": "Stays--1",
-        "ques": "Book a room for December 25-26.",
-        "web": "https://www.stays.example.com/",
-    },
-    {
-        "web_name": "Papers",
-        "id": "Papers--0",
-        "ques": "How many papers were submitted between Jan 1, 2024, and Jan 3, 2024?",
-        "web": "https://papers.example.org/",
-    },
-    {
-        "web_name": "Words",
-        "id": "Words--0",
-        "ques": "Look up 'zest' and give an example from 2023.",
-        "web": "https://dictionary.example.org/",
-    },
+    _voyager("Stays--0", "Find a hotel in Rome from Jan 1 to Jan 4, 2024.", "https://www.stays.example.com/"),
+    _voyager("Stays--1", "Book a room for December 25-26.", "https://www.stays.example.com/"),
+    _voyager(
+        "Papers--0",
+        "How many papers were submitted between Jan 1, 2024, and Jan 3, 2024?",
+        "https://papers.example.org/",
+    ),
+    _voyager("Words--0", "Look up 'zest' and give an example from 2023.", "https://dictionary.example.org/"),
 ]
 EXCLUDED = ["Stays--1"]
 REFERENCES = {
@@ -55,64 +44,39 @@ REFERENCES = {
     "Papers": {"notice": "", "answers": [{"id": 0, "type": "golden", "ans": "17"}]},
 }
 MIND2WEB = [
-    {
-        "task_id": "a1",
-        "confirmed_task": "Find the cheapest green tea.",
-        "website": "https://tea.example.com/",
-        "reference_length": 3,
-        "level": "easy",
-    },
-    {
-        "task_id": "b2",
-        "confirmed_task": "Compare two loans of 15,000 dollars.",
-        "website": "",
-        "reference_length": 9,
-        "level": "hard",
-    },
+    {"task_id": name, "confirmed_task": text, "website": website, "reference_length": 3, "level": level}
+    for name, text, website, level in (
+        ("a1", "Find the cheapest green tea.", "https://tea.example.com/", "easy"),
+        ("b2", "Compare two loans of 15,000 dollars.", "", "hard"),
+    )
 ]
+
+
+def _tail(name: str, category: str, text: str, *items: dict[str, Any]) -> dict[str, Any]:
+    empty = {"description": "", "justification": "", "earned_points": ""}
+    rubric = {"items": [empty | item for item in items]}
+    return {"id": name, "category": category, "ques": text, "web": "", "precomputed_rubric": rubric}
+
+
 TAILBENCH = [
-    {
-        "id": "air_1",
-        "category": "flights",
-        "ques": "Book a flight from Oslo to Rome from November 24 to November 27.\r",
-        "web": "",
-        "precomputed_rubric": {
-            "items": [
-                {
-                    "criterion": "Right dates",
-                    "description": "Nov 24–27 (Monday to Thursday), or Nov 24 alone for half.",
-                    "max_points": 4,
-                    "justification": "",
-                    "earned_points": "",
-                },
-                {
-                    "criterion": "Says so when there is none",
-                    "condition": "Only if nothing flies on November 24.",
-                    "description": "",
-                    "max_points": 2,
-                    "justification": "",
-                    "earned_points": "",
-                },
-            ]
+    _tail(
+        "air_1",
+        "flights",
+        "Book a flight from Oslo to Rome from November 24 to November 27.\r",
+        {
+            "criterion": "Right dates",
+            "description": "Nov 24–27 (Monday to Thursday), or Nov 24 alone for half.",
+            "max_points": 4,
         },
-    },
-    {
-        "id": "shop_2",
-        "category": "shopping_head",
-        "ques": "Buy a 2023 calendar.\r",
-        "web": "",
-        "precomputed_rubric": {
-            "items": [
-                {
-                    "criterion": "In the basket",
-                    "description": "",
-                    "max_points": 3,
-                    "justification": "",
-                    "earned_points": "",
-                }
-            ]
+        {
+            "criterion": "Says so when there is none",
+            "condition": "Only if nothing flies on November 24.",
+            "max_points": 2,
         },
-    },
+    ),
+    _tail(
+        "shop_2", "shopping_head", "Buy a 2023 calendar.\r", {"criterion": "In the basket", "max_points": 3}
+    ),
 ]
 
 

@@ -14,7 +14,6 @@ from configs.rl import get_config as get_rl_config
 from rmsweb_jax.errors import UserError
 from tests.evaluation.rows import (
     EXCLUDED,
-    MIND2WEB,
     REFERENCES,
     TAILBENCH,
     VOYAGER,
@@ -285,13 +284,3 @@ def test_the_benchmarks_own_files_load_whole(benchmark, rows, left, notes):
     else:
         assert len({task.category for task in found.tasks}) == 11
         assert sum(len(note.rubric) for note in found.notes.values()) == 2629
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "rows"),
-    [("webvoyager", VOYAGER), ("online_mind2web", MIND2WEB), ("webtailbench", TAILBENCH)],
-)
-def test_the_made_up_rows_have_the_fields_of_the_real_ones(benchmark, rows):
-    data = Path(real_settings(benchmark)["tasks_file"]).read_text(encoding="utf-8")
-    real = json.loads(data) if benchmark == "online_mind2web" else map(json.loads, data.splitlines())
-    assert {frozenset(row) for row in real} == {frozenset(row) for row in rows}

@@ -8,8 +8,9 @@ from collection.evaluation.benchmarks import held_out_tasks
 from collection.evaluation.contaminated import contamination_report
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import write_dataset
-from rmsweb_jax.records.schema import Task, Trajectory
+from rmsweb_jax.records.schema import Task
 from tests.evaluation.rows import VOYAGER, load_benchmark, real_settings, voyager_settings, write_lines
+from tests.trajectories import trajectory
 
 OWN = {"website": "https://shop.example.com/", "objective": "Put a brass lamp into the basket."}
 ANSWERED = VOYAGER[0]["ques"]
@@ -44,14 +45,8 @@ def test_data_sets_are_read_too_and_miniwob_tasks_differ_by_seed(tmp_path):
     tasks = held_out_tasks(("click-tab",), 1_000_000, 2)
     trained = [tasks[1], Task(task_id="miniwob/click-tab/7", website="http://miniwob.test/", objective="Tab")]
     runs = [
-        Trajectory(
-            trajectory_id=f"{task.task_id}#sft-{attempt}",
-            task=task,
-            actor="sft",
-            model="m",
-            attempt=attempt,
-            steps=(),
-            outcome="done",
+        trajectory(attempt=attempt).model_copy(
+            update={"task": task, "trajectory_id": f"{task.task_id}-{attempt}"}
         )
         for task in trained
         for attempt in (1, 2)

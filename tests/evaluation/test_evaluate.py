@@ -1,8 +1,6 @@
 """The whole stage in Chromium: at MiniWoB++ with the scripted teacher, at a local site with a model."""
 
-import http.server
 import json
-import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,8 @@ from tests.evaluation.rows import EXCLUDED, REFERENCES, VOYAGER, write_json, wri
 from tests.judges.verdicts import outcome
 from tests.llm.answers import completion
 from tests.llm.server import ModelServer
+from tests.loopback import PageHandler, serving
+from tests.trajectories import trajectory
 
 
 def scripted():
@@ -69,30 +69,18 @@ def reply(**action):
 
 
 DONE = reply(done={"text": "Hotel Uno", "success": True})
-NEVER = reply(scroll={"down": True, "num_pages": 1.0})
 
 
 @pytest.fixture(scope="module")
 def site():
-    """A site on all names of the made-up benchmark, and the user agents that came, by name."""
-    agents = {}
+    """The port of a site on all names of the made-up benchmark."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            agents.setdefault(self.headers["Host"], set()).add(self.headers["User-Agent"])
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(b"<title>Stays</title><p>Hotel Uno</p>")
+    class Handler(PageHandler):
+        def get(self):
+            self.reply("<title>Stays</title><p>Hotel Uno</p>")
 
-        def log_message(self, format, *args): ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        yield server.server_address[1], agents
-        server.shutdown()
-        thread.join()
+    with serving(Handler) as address:
+        yield int(address.partition(":")[2])
 
 
 NAMES = {
@@ -136,7 +124,6 @@ def live(folder: Path, port: int, actor: ModelServer, judge: ModelServer, **chan
                 "height": 320,
                 "quiet_ms": 20,
                 "headed": False,
-                "user_agents": ("words.test=",),
             },
             "limits": {"max_steps": 2},
             "fleet": {"workers": 2, "site_interval_s": 0.0},
@@ -156,7 +143,7 @@ def judged(tmp_path_factory, site):
         ModelServer([DONE]) as actor,
         ModelServer([past, past, completion(outcome("success"))]) as judge,
     ):
-        config = live(folder, site[0], actor, judge)
+        config = live(folder, site, actor, judge)
         overrides = str(write_lines(folder / "overrides.jsonl", [own]))
         config.update({"refresh": {"ask": True, "overrides": overrides}})
         evaluate(config, folder / "run")
@@ -174,7 +161,7 @@ def test_an_official_judge_without_its_checkout_is_refused_before_the_first_ques
         assert not actor.calls and not judge.calls
 
 
-def test_a_benchmark_from_its_files_to_the_report(judged, site):
+def test_a_benchmark_from_its_files_to_the_report(judged):
     folder, calls = judged
     report = json.loads((folder / "run" / "report.json").read_text())
     played = list(read_dataset(folder / "run", Trajectory))
@@ -210,9 +197,6 @@ def test_a_benchmark_from_its_files_to_the_report(judged, site):
         "webvoyager/Stays--0": False,
         "webvoyager/Papers--0": True,
     }
-    agents = site[1]
-    assert all("HeadlessChrome" in agent for agent in agents["words.test"])
-    assert not any("HeadlessChrome" in agent for agent in agents["stays.test"] | agents["papers.test"])
 
 
 def evaluate_again(config, run):
@@ -227,7 +211,7 @@ def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
     for name in ("report.json", "results.jsonl"):
         (run / name).unlink()
     with ModelServer([DONE]) as actor, ModelServer([completion(outcome("success"))]) as judge:
-        config = live(folder, site[0], actor, judge)
+        config = live(folder, site, actor, judge)
         # As on a later day.
         config.refresh.today = "2026-12-24"
         evaluate_again(config, run)
@@ -238,25 +222,9 @@ def test_a_resumed_run_asks_the_same_and_no_other_tasks(judged, site, tmp_path):
         with pytest.raises(UserError, match="this run was begun with other tasks"):
             evaluate_again(config, run)
         other = [VOYAGER[0] | {"ques": "Find a hotel in Oslo from Jan 1 to Jan 4, 2024."}, *VOYAGER[1:]]
-        config = live(folder, site[0], actor, judge, tasks_file=str(write_lines(tmp_path / "x.jsonl", other)))
+        config = live(folder, site, actor, judge, tasks_file=str(write_lines(tmp_path / "x.jsonl", other)))
         with pytest.raises(UserError, match="Stays--0: its prompt is not the one that was refreshed"):
             evaluate_again(config, run)
-
-
-@pytest.mark.slow
-def test_a_policy_that_never_calls_done_ends_and_is_counted(site, tmp_path):
-    with ModelServer([NEVER]) as actor, ModelServer([DONE]) as judge:
-        config = live(tmp_path, site[0], actor, judge, task_ids=("webvoyager/Words--0",), runs=1)
-        evaluate(config, tmp_path / "run")
-        assert len(judge.calls) == 1, "the test call before the run, and no question"
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["pass_at_1"]["mean"] == 0.0 and report["outcomes"] == {"max_steps": 1}
-    assert report["apart"] == {
-        "never_done": ["webvoyager/Words--0#base-1"],
-        "unjudged": [],
-        "kept_out": [],
-        "retried": [],
-    }
 
 
 def with_closed(hosts, *names):
@@ -271,7 +239,7 @@ def test_runs_without_a_result_are_left_out_and_may_be_played_again(site, tmp_pa
     """Nothing listens at any site at first, then at all but one."""
     with ModelServer([DONE]) as actor, ModelServer([completion(outcome("success"))]) as judge:
         judge.always = completion("It may be so.")
-        config = live(tmp_path, site[0], actor, judge, runs=1)
+        config = live(tmp_path, site, actor, judge, runs=1)
         hosts, run = config.guard.hosts, tmp_path / "run"
         config.guard.hosts = with_closed(hosts, "stays", "papers", "words")
         with pytest.raises(
@@ -317,37 +285,10 @@ def test_the_same_task_under_two_ids_is_found():
     assert repeated_tasks(tasks) == [["1", "2", "3"]]
 
 
-def test_repeated_tasks_are_said_in_one_line_before_the_first_episode(site, tmp_path, capsys):
-    rows = [VOYAGER[0], {**VOYAGER[0], "id": "Stays--7", "ques": VOYAGER[0]["ques"].upper()}]
-    with ModelServer([DONE]) as actor, ModelServer([DONE]) as judge:
-        config = live(tmp_path, site[0], actor, judge, references_file="")
-        config.judge.reference = False
-        host = NAMES[VOYAGER[0]["web"].split("/")[2]]
-        write_lines(tmp_path / "tasks.jsonl", [row | {"web": f"http://{host}/"} for row in rows])
-        config.excluded_file, config.training = "", ""
-        config.task_ids = ("webvoyager/Stays--0", "webvoyager/Stays--7")
-        config.refresh.today = "2024-01-01"
-        (tmp_path / "run").mkdir()
-        # Begun with other tasks, so it ends before any episode.
-        (tmp_path / "run/benchmark.json").write_text("{}")
-        with pytest.raises(UserError, match="begun with other tasks"):
-            evaluate(config, tmp_path / "run")
-    (line,) = [one for one in capsys.readouterr().err.splitlines() if "repeat" in one]
-    assert line.startswith("1 tasks repeat the start page and words of another one (webvoyager/Stays--0 and ")
-
-
 def test_samples_are_distinguished_by_their_end():
     def run(number, outcome, **fields):
-        return Trajectory(
-            trajectory_id=f"{outcome}-{number}",
-            task=Task(task_id="t", website="", objective=""),
-            actor="sft",
-            model="m",
-            attempt=1,
-            steps=(),
-            outcome=outcome,
-            **fields,
-        )
+        values = {"success": False, "outcome": outcome, "reward": None} | fields
+        return trajectory(**values).model_copy(update={"trajectory_id": f"{outcome}-{number}"})
 
     runs = [
         run(1, "done", declared_success=True, judge="outcome", success=True, retries=2),
@@ -376,7 +317,7 @@ def test_samples_are_distinguished_by_their_end():
 )
 def test_errors_are_reported_before_any_episode(site, tmp_path, changes, message):
     with ModelServer([DONE]) as actor, ModelServer([DONE]) as judge:
-        config = live(tmp_path, site[0], actor, judge)
+        config = live(tmp_path, site, actor, judge)
         config.update(changes)
         with pytest.raises(UserError, match=message):
             evaluate(config, tmp_path / "run")

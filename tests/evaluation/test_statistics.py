@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest, bootstrap, ttest_rel
+from scipy.stats import binomtest, bootstrap, ttest_rel
 
 from collection.evaluation import statistics
 from collection.evaluation.statistics import Interval
@@ -20,32 +20,6 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_success(rows, data):
     k = data.draw(st.integers(1, successes.shape[1]))
     brute = [np.mean([any(subset) for subset in itertools.combinations(row, k)]) for row in rows]
     np.testing.assert_allclose(statistics.pass_at_k(successes, k), brute, atol=1e-12)
-
-
-def test_pass_at_one_is_the_mean_and_pass_at_n_is_any():
-    successes = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]], bool)
-    np.testing.assert_allclose(statistics.pass_at_k(successes, 1), successes.mean(axis=1))
-    np.testing.assert_array_equal(statistics.pass_at_k(successes, 3), successes.any(axis=1))
-
-
-@pytest.mark.parametrize("runs", [1, 3, 8])
-@pytest.mark.parametrize("chance", [0.0, 0.1, 0.5, 0.93, 1.0])
-def test_pass_at_k_is_unbiased(runs, chance):
-    """Its mean over all outcomes of `runs` runs is the chance that k fresh runs hold a success."""
-    solved = np.arange(runs + 1)
-    rows = np.arange(runs) < solved[:, None]
-    for k in range(1, runs + 1):
-        mean = binom.pmf(solved, runs, chance) @ statistics.pass_at_k(rows, k)
-        assert mean == pytest.approx(1 - (1 - chance) ** k, abs=1e-12)
-
-
-def test_pass_at_k_equals_the_average_over_drawn_runs():
-    rng = np.random.default_rng(0)
-    successes = rng.random((12, 5)) < 0.3
-    order = rng.random((20_000, 5)).argsort(axis=1)
-    for k in (1, 2, 4):
-        drawn = successes[:, order[:, :k]].any(axis=2).mean(axis=1)
-        np.testing.assert_allclose(statistics.pass_at_k(successes, k), drawn, atol=0.015)
 
 
 @pytest.mark.parametrize("k", [0, 4])
@@ -233,24 +207,6 @@ def coverage(intervals, truth: float) -> float:
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_intervals_of_pass_at_k_hold_the_truth_in_19_of_20_cases(k):
-    truth = (1 - (1 - _FIRST) ** k).mean()
-    intervals = [
-        statistics.rate_interval(3 * statistics.pass_at_k(one, k), np.full(60, 3)) for one in SIMULATED.first
-    ]
-    assert coverage(intervals, truth) == pytest.approx(0.95, abs=0.02)
-
-
-def test_intervals_of_paired_differences_hold_the_truth_in_19_of_20_cases():
-    truth = (_SECOND - _FIRST).mean()
-    intervals = [
-        statistics.paired_difference(second.mean(axis=1), first.mean(axis=1), 3)
-        for first, second in zip(SIMULATED.first, SIMULATED.second, strict=True)
-    ]
-    assert coverage(intervals, truth) == pytest.approx(0.95, abs=0.02)
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
 def test_intervals_of_runs_with_a_result_hold_the_truth_in_19_of_20_cases(k):
     truth = (1 - (1 - _FIRST) ** k).mean()
     intervals = [
@@ -304,18 +260,12 @@ def outcomes(wins: int, losses: int) -> tuple[np.ndarray, np.ndarray]:
     return first, second
 
 
-@pytest.mark.parametrize(
-    ("wins", "losses", "p"), [(0, 0, 1.0), (5, 0, 2 / 32), (3, 1, 2 * 5 / 16), (2, 2, 1.0)]
-)
-def test_mcnemar_is_the_sign_test_on_disagreements(wins, losses, p):
-    assert statistics.mcnemar(*outcomes(wins, losses)) == pytest.approx(p)
-
-
 def test_mcnemar_is_scipys_binomial_test_on_disagreements():
     for wins, losses in itertools.product(range(20), repeat=2):
         if wins + losses:
             expected = binomtest(wins, wins + losses, 0.5).pvalue
             assert statistics.mcnemar(*outcomes(wins, losses)) == pytest.approx(expected, rel=1e-9)
+    assert statistics.mcnemar(*outcomes(0, 0)) == 1.0
     assert statistics.mcnemar(*outcomes(700, 500)) == pytest.approx(binomtest(700, 1200).pvalue, rel=1e-6)
 
 

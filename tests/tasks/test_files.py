@@ -1,7 +1,6 @@
 """Files of queries and tasks: bad lines are listed by number, the others are used."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collection.evaluation.benchmarks import ROWS, read_questions
-from collection.tasks.contamination import BenchmarkIndex
 from collection.tasks.files import read_tasks, task_id
 from collection.tasks.seeds import read_queries
 from collection.tasks.websites import public_address, site_of, start_address
@@ -177,24 +175,3 @@ def test_a_bad_row_of_a_benchmark_is_refused(tmp_path, name, data, message):
     with pytest.raises(UserError, match=message) as error:
         read_questions({name: str(path)})
     assert "\n" not in str(error.value) and f"config.benchmarks.{name}=" in str(error.value)
-
-
-# A folder of the benchmarks' own files, which the project does not ship.
-REAL = Path(os.environ.get("RMSWEB_BENCHMARKS", Path(__file__).parents[3] / "shared" / "data"))
-FILES = {
-    "webvoyager": ("webvoyager.jsonl", 643),
-    "online_mind2web": ("online_mind2web.json", 300),
-    "webtailbench": ("webtailbench.jsonl", 609),
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_benchmarks_own_files_are_read(name):
-    file, count = FILES[name]
-    if not (REAL / file).exists():
-        pytest.skip("set RMSWEB_BENCHMARKS to the folder of the benchmarks' files")
-    questions = read_questions({name: str(REAL / file)})
-    assert len(questions) == len({one.task_id for one in questions}) == count
-    index = BenchmarkIndex(questions)
-    for question in questions:
-        assert index.find(question.text, question.website) is not None
