@@ -265,7 +265,6 @@ class ModelJudge(abc.ABC):
     Args:
       method: its name in configs.
       notes: benchmark notes by task id.
-      temperature: of the model's replies, for the record.
       keep_rejected: as for `Questions`.
 
     Attributes:
@@ -283,11 +282,10 @@ class ModelJudge(abc.ABC):
         method: str,
         model: Model,
         notes: Mapping[str, TaskNotes] | None = None,
-        temperature: float = 0.0,
         keep_rejected: bool = True,
     ):
         self.method, self.model, self._notes = method, model, notes or {}
-        self._temperature, self._keep_rejected = temperature, keep_rejected
+        self._keep_rejected = keep_rejected
 
     @property
     def name(self) -> str:
@@ -362,7 +360,7 @@ class OwnJudge(ModelJudge):
         temperature: float = 0.0,
         keep_rejected: bool = True,
     ):
-        super().__init__(method, model, notes, temperature, keep_rejected)
+        super().__init__(method, model, notes, keep_rejected)
         self._prompt = prompt = PROMPTS[method]
         self.sees, self.needs_answer = prompt.sees, prompt.needs_answer
         self.fingerprint = JudgeFingerprint(

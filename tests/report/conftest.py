@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from collection.config import BuildSftSettings
 from collection.evaluation.results import gather_results, score, to_json
@@ -18,76 +16,34 @@ from configs import build_sft as build_sft_config
 from experiments import build_sft
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import (
-    ActionResult,
-    AuditPair,
-    JudgeFingerprint,
-    Message,
-    Observation,
-    RlPrompt,
-    Step,
-    Tab,
-    Task,
-    TextPart,
-    Trajectory,
-)
+from rmsweb_jax.records.schema import AuditPair, RlPrompt, Trajectory
 from rmsweb_jax.settings import from_config
+from tests.evaluation.made import REWARD
+from tests.records.sets import png
+from tests.trajectories import DONE, step, trajectory
 
-REWARD = JudgeFingerprint(method="reward")
 SITES = ("click-button", "login-user")
 SOLVED = {"teacher": (0, 1, 1), "sft": (0, 1, 1), "base": (0, 0, 0), "rl": (1, 1, 1)}
 HOSTILE = "Type \"<script>alert('x')</script>\" & press Login"
 
 
-def png(number: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (50, 32), (20 * number % 256, 120, 200)).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def make_step(number: int, images: ImageStore, last: bool) -> Step:
-    action: dict[str, Any] = {"click_element_by_index": {"index": number}}
-    if last:
-        action = {"done": {"text": "", "success": True}}
-    body = {
-        "evaluation_previous_goal": "Success",
-        "memory": "m",
-        "next_goal": f"Goal {number}",
-        "action": [action],
-    }
-    observation = Observation(
-        url="http://miniwob.test/x.html",
-        title="",
-        tabs=(Tab(tab_id="0001", url="", title=""),),
-        current_tab="0001",
-        page_text=f"[{number}]<button />",
-        elements=(),
-        fingerprint=str(number),
-        screenshot=images.put(png(number)),
-    )
-    return Step(
-        number=number,
-        observation=observation,
-        messages=(Message(role="user", content=(TextPart(text="state"),)),),
-        response=json.dumps(body),
-        results=(ActionResult(action=next(iter(action)), text=f"Did {number}", changed=True),),
-    )
-
-
 def play(folder: Path, actor: str, site: str, seed: int, attempt: int) -> Trajectory:
     won = bool(SOLVED[actor][attempt - 1]) and not (actor == "sft" and seed % 2)
-    images, task_id = ImageStore(folder), f"miniwob/{site}/{seed}"
-    return Trajectory(
-        trajectory_id=f"{task_id}#{actor}-{attempt}",
-        task=Task(
-            task_id=task_id, website="", objective=HOSTILE, environment="miniwob", site=site, seed=seed
-        ),
+    images = ImageStore(folder)
+    acts = ({"click_element_by_index": {"index": 1}}, {"click_element_by_index": {"index": 2}}, DONE)
+    steps = (
+        step(number, act, page=str(number), screenshot=images.put(png(number)))
+        for number, act in enumerate(acts, start=1)
+    )
+    return trajectory(
+        *steps,
+        task_id=f"miniwob/{site}/{seed}",
+        objective=HOSTILE,
         actor=actor,
-        model="scripted" if actor == "teacher" else "m",
         attempt=attempt,
-        steps=tuple(make_step(number, images, number == 3) for number in (1, 2, 3)),
         outcome="done" if won else "failures",
         success=won,
+        reward=None,
         judge_fingerprint=REWARD,
     )
 

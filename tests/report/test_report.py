@@ -77,17 +77,19 @@ def test_a_missing_run_is_a_user_error(tmp_path):
         report.main(from_config(ReportSettings, config), tmp_path)
 
 
-def test_a_damaged_report_is_a_user_error(tmp_path):
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("report.json", "{", r"rl/report\.json"),
+        ("metrics.jsonl", '{"step": 1\n', r"metrics\.jsonl: line 1"),
+    ],
+)
+def test_a_damaged_file_is_a_user_error(tmp_path, file, text, words):
     (tmp_path / "rl").mkdir()
-    (tmp_path / "rl/report.json").write_text("{")
-    with pytest.raises(UserError, match=r"rl/report\.json"):
+    (tmp_path / "rl/report.json").write_text("{}")
+    (tmp_path / "rl" / file).write_text(text)
+    with pytest.raises(UserError, match=words):
         build_summary(RunFolder(tmp_path))
-
-
-def test_a_damaged_line_is_a_user_error(tmp_path):
-    (tmp_path / "rl").mkdir()
-    (tmp_path / "rl/metrics.jsonl").write_text('{"step": 1\n')
-    with pytest.raises(UserError, match=r"metrics\.jsonl: line 1"):
         RunFolder(tmp_path).metrics("rl")
 
 

@@ -65,7 +65,7 @@ class OfficialJudge(ModelJudge):
         temperature: float = 0.0,
         python: str = "",
     ):
-        super().__init__(method, model, notes, temperature)
+        super().__init__(method, model, notes)
         self._official, self._checkout = OFFICIAL[method], checkout.resolve()
         self._python, self._children = python, threading.local()
         self._endpoint: JudgeEndpoint | None = None
