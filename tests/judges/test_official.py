@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import io
 import json
 import threading
 import urllib.error
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from collection.judges.base import unjudged
 from collection.judges.build import judge_config, make_judge
@@ -22,22 +24,31 @@ from collection.judges.official.judge import NO_SCREENSHOTS, JudgeEndpoint, Offi
 from collection.llm.config import ModelConfig
 from collection.llm.model import IMAGE_TOKENS, ModelRequest, content_key
 from configs.evaluate import get_config
-from rmsweb_jax.actions import ACTIONS, parse_reply
+from rmsweb_jax.actions import parse_reply
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Element
 from rmsweb_jax.settings import from_config
 from tests.judges.data_sets import judge as judge_data
 from tests.judges.data_sets import put_data, settings
-from tests.judges.official import Screenshots, episodes
 from tests.judges.official_checkout import ADDRESS, CODE, git, make_checkout, pin
 from tests.judges.runs import run, shots
 from tests.judges.server import model_at
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
-from tests.trajectories import reply
+from tests.trajectories import reply, step
 
 ACTOR = ModelConfig(kind="chat", model="gpt-4o", base_url="http://127.0.0.1:1/v1")
+
+
+class Screenshots:
+    """An image source that draws a small page for each name; half of them are partly transparent."""
+
+    def get(self, sha256):
+        picture = Image.new("RGBA" if int(sha256, 16) % 2 else "RGB", (96, 72), f"#{sha256[-6:]}")
+        content = io.BytesIO()
+        picture.save(content, "PNG")
+        return content.getvalue()
 
 
 @pytest.fixture
@@ -309,15 +320,18 @@ def test_element_words_are_one_short_line(text, attributes):
 
 
 def test_an_episode_holds_all_that_judges_may_see(tmp_path):
-    for record in episodes(10, seed=1):
-        shown = episode(record, Screenshots(), (), tmp_path)
-        assert json.loads(json.dumps(shown)) == shown
-        assert len(shown["steps"]) == len(record.steps) and shown["steps"][-1]["done"]
-        for one, step in zip(shown["steps"], record.steps, strict=True):
-            assert bool(one["screenshot"]) is bool(step.observation.screenshot)
-            # The final answer is not an action in Online-Mind2Web's histories.
-            assert bool(one["action"]) is not one["done"]
-    assert set(ACTIONS) >= {"click_element_by_index", "input_text", "send_keys", "go_to_url", "search_engine"}
+    steps = (
+        step(1, {"input_text": {"index": 1, "text": 'desk lamp "small" 比较'}}, screenshot=shots(1)[0]),
+        step(2, response="I cannot see the page.", error="not JSON", screenshot=None),
+        step(3, {"click_element_by_index": {"index": 9}}, screenshot=shots(2)[1]),
+        step(4, {"done": {"text": "12 €\n\n🙂", "success": True}}, screenshot=shots(1)[0]),
+    )
+    shown = episode(run().model_copy(update={"steps": steps}), Screenshots(), (), tmp_path)
+    assert json.loads(json.dumps(shown)) == shown
+    assert [bool(one["screenshot"]) for one in shown["steps"]] == [True, False, True, True]
+    # The final answer is not an action in Online-Mind2Web's histories.
+    assert [bool(one["action"]) for one in shown["steps"]] == [True, True, True, False]
+    assert [one["done"] for one in shown["steps"]] == [False, False, False, True]
 
 
 # --- Requests of other programs ---

@@ -1,4 +1,4 @@
-"""Answers of a labelling model, and a client for its server."""
+"""Answers of a labelling model."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from collection.llm.build import make_model
-from collection.llm.calls import Calls
-from collection.llm.config import ModelConfig
-from collection.llm.model import Model
 from tests.llm.answers import completion
-from tests.llm.server import Answer, ModelServer
+from tests.llm.server import Answer
 
 REVIEW = "first reader"
 
@@ -42,15 +37,3 @@ def user_of(prompt: str) -> int:
     found = re.search(r"as user (\d+)", prompt)
     assert found is not None
     return int(found[1])
-
-
-def chat_model(server: ModelServer | str, **settings: Any) -> Model:
-    """The model of a server, or of its address, as a run makes it, with its calls in `file`.
-
-    A call that fails is not repeated.
-    """
-    url = server if isinstance(server, str) else server.url
-    values: dict[str, Any] = {"model": "judge-1", "calls": 1, "max_tokens": 100, "timeout_s": 30.0} | settings
-    calls = Calls(values.pop("file", None))
-    config = ModelConfig(kind="chat", base_url=f"{url}/v1", **values)
-    return make_model(config.resolve(), calls)

@@ -5,10 +5,11 @@ import pytest
 from collection.mining.label import FailureLabeler, label_messages, summarize_labels, verdict_schema
 from collection.mining.runs import parse_run
 from collection.mining.taxonomy import TAXONOMY, rule_label
+from tests.judges.server import model_at
 from tests.llm.answers import completion
 from tests.llm.prompt_server import PromptServer
 from tests.llm.server import Answer
-from tests.mining.label_server import chat_model, in_turn, verdict
+from tests.mining.label_server import in_turn, verdict
 from tests.mining.runs import pair_of
 from tests.trajectories import CLICK, DONE, TYPE, numbered, step, trajectory
 
@@ -19,7 +20,7 @@ RULE = rule_label(PAIR.success, PAIR.localization)
 def judge(first, review="", **settings):
     """The label of PAIR and the prompts that were sent."""
     with PromptServer(in_turn(first, review)) as server:
-        labels = FailureLabeler(chat_model(server, **settings))
+        labels = FailureLabeler(model_at(server, **settings))
         return labels.label(PAIR.success, PAIR.localization), server
 
 
@@ -149,8 +150,8 @@ def test_page_text_stays_within_its_fence():
     request = {"objective": order, "constraints": (order,), "final_text": order}
     ordering = parse_run(trajectory(page, success=False, **request))
     with PromptServer(in_turn(verdict("none", reason=order), verdict())) as server:
-        FailureLabeler(chat_model(server)).label(PAIR.success, ordering)
-        FailureLabeler(chat_model(server)).label(ordering, ordering)
+        FailureLabeler(model_at(server)).label(PAIR.success, ordering)
+        FailureLabeler(model_at(server)).label(ordering, ordering)
         prompts = server.prompts
     assert len(prompts) == 4
     for prompt in prompts:
