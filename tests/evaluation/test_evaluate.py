@@ -288,7 +288,8 @@ def test_the_same_task_under_two_ids_is_found():
 def test_samples_are_distinguished_by_their_end():
     def run(number, outcome, **fields):
         values = {"success": False, "outcome": outcome, "reward": None} | fields
-        return trajectory(**values).model_copy(update={"trajectory_id": f"{outcome}-{number}"})
+        live = Task(task_id="t", website="", objective="")
+        return trajectory(**values).model_copy(update={"trajectory_id": f"{outcome}-{number}", "task": live})
 
     runs = [
         run(1, "done", declared_success=True, judge="outcome", success=True, retries=2),

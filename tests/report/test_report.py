@@ -86,7 +86,6 @@ def test_a_missing_run_is_a_user_error(tmp_path):
 )
 def test_a_damaged_file_is_a_user_error(tmp_path, file, text, words):
     (tmp_path / "rl").mkdir()
-    (tmp_path / "rl/report.json").write_text("{}")
     (tmp_path / "rl" / file).write_text(text)
     with pytest.raises(UserError, match=words):
         build_summary(RunFolder(tmp_path))
