@@ -209,9 +209,12 @@ def test_keys_chords_and_typing_into_the_focused_element(browser: Browser, local
     open_page(browser, f"{local_pages}/fields.html")
     do(browser, "input_text", index=1, text="abc")
     assert do(browser, "send_keys", keys="Control+a").text == "Pressed Control+a"
-    do(browser, "input_text", index=0, text="xyz")
+    do(browser, "send_keys", keys="xyz")
     do(browser, "send_keys", keys="Enter")
     assert browser.driver.title == "sent xyz"
+    do(browser, "input_text", index=0, text="again")  # In place of what is there.
+    do(browser, "send_keys", keys="Enter")
+    assert browser.driver.title == "sent again"
 
 
 @pytest.mark.parametrize("mode", ["closed", "open"])
