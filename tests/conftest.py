@@ -15,14 +15,29 @@ from hypothesis import HealthCheck, settings
 from tests.packaging.wheel import build_wheel, install_apart
 from tests.virtual_devices import compile_quickly
 
-# Before any other conftest.py of tests imports jax, which reads the environment then.
-compile_quickly()
-
-# The browser and the MiniWoB++ pages, which tests of several folders use.
-pytest_plugins = ("tests.browser.fixtures",)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 # Programs that no test has read for two weeks are deleted.
 _UNUSED_S = 14 * 86_400
+
+
+def keep_programs() -> None:
+    """Test processes, and those they start, compile a program once for all of them and for later runs."""
+    if _CACHE in os.environ:  # The processes of one run inherit the folder of the first.
+        return
+    folder = Path(__file__).parents[1] / ".pytest_cache/d/jax"
+    folder.mkdir(parents=True, exist_ok=True)
+    for program in folder.iterdir():
+        if program.stat().st_atime < time.time() - _UNUSED_S:
+            program.unlink(missing_ok=True)
+    os.environ |= {_CACHE: str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+
+
+# Before any other conftest.py of tests imports jax, which reads the environment then.
+compile_quickly()
+keep_programs()
+
+# The browser and the MiniWoB++ pages, which tests of several folders use.
+pytest_plugins = ("tests.browser.fixtures",)
 # Files of a quarter of a minute of processor time and more, browsers and other children included, the longest
 # first. The first that compares with torch brings all of `_REFERENCES` along.
 _LONG = (
@@ -78,17 +93,11 @@ settings.register_profile("fuzz", max_examples=200, print_blob=True, **_UNTIMED)
 settings.load_profile("fixed")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Test processes, and those they start, compile a program once for all of them and for later runs."""
+def pytest_configure() -> None:
+    """Lets the collector of garbage run less often."""
     # Importing a thousand modules, and tracing a program, allocate so much that every eighth second went into
     # the collector of garbage.
     gc.set_threshold(50_000, 20, 100)
-    if _CACHE not in os.environ:  # The processes of one run inherit the folder of the first.
-        folder = config.cache.mkdir("jax")
-        for program in folder.iterdir():
-            if program.stat().st_atime < time.time() - _UNUSED_S:
-                program.unlink()
-        os.environ |= {_CACHE: str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
