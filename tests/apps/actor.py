@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Generator
 from typing import Any
 
-from collection.llm.actor import DONE_ONLY, StepRequest
+from collection.llm.actor import DONE_ONLY, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
 from collection.teacher.state import ParsedState, StateElement, parse_state
+from rmsweb_jax.actions import Reply, normalize_action, render_reply
 
 _TAB = re.compile(r"^Current tab: (\w+)$", re.MULTILINE)
 
@@ -89,3 +90,42 @@ def type_in(index: int, text: str) -> dict[str, dict[str, Any]]:
 
 def done(text: str) -> Move:
     return "Answer", [{"done": {"text": text, "success": True}}]
+
+
+class ScriptedActor:
+    """`collection.llm.actor.ActorModel` that plays the policies of its tasks, by task id."""
+
+    name = "scripted-policies"
+
+    def __init__(self, policies: dict[str, Policy]) -> None:
+        self._policies = policies
+        self._playing: dict[tuple[str, int], Generator[Move, Page, None]] = {}
+
+    def reply(self, request: StepRequest) -> ActorReply:
+        page = read_page(request)
+        key = request.task_id, request.attempt
+        try:
+            if request.step == 1:
+                self._playing[key] = self._policies[request.task_id](page)
+                goal, actions = next(self._playing[key])
+            else:
+                goal, actions = self._playing[key].send(page)
+        except (NotShownError, AssertionError, LookupError, StopIteration) as problem:
+            goal, actions = (
+                "Give up",
+                [{"done": {"text": f"{type(problem).__name__}: {problem}", "success": False}}],
+            )
+        reply = Reply(
+            thinking=None,
+            evaluation_previous_goal="Start" if request.step == 1 else "Success",
+            memory=f"step {request.step}",
+            next_goal=goal,
+            actions=tuple(normalize_action(action) for action in actions),
+        )
+        return ActorReply(render_reply(reply))
+
+    def reflect(self, request: ReflectionRequest) -> ActorReply:
+        raise NotImplementedError("episodes of applications are played once")
+
+    def extract(self, request: ExtractionRequest) -> ActorReply:
+        raise NotImplementedError("the policies extract nothing")

@@ -288,7 +288,7 @@ def index(page: Page) -> Playing:
 
 
 _NEW = r"New in version ([\d.]+\d)"
-DOCS_POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, Policy] = {
     "module-page": address,
     "default-value": at_description(r"[^)]*?\b{}=([^,)]+)"),
     "new-in": at_description(rf" ?[\w*].*?{_NEW}"),

@@ -491,7 +491,7 @@ def page_size(page: Page) -> Playing:
     yield from save(page, "Save Changes")
 
 
-HELPDESK_POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, Policy] = {
     "owner": owner,
     "priority": field("Priority", r"(\d)"),
     "queue": field("Queue"),

@@ -260,7 +260,7 @@ def new_project(page: Page) -> Playing:
     yield done("Started.")
 
 
-IHATEMONEY_POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, Policy] = {
     "cost": cost,
     "who-paid": who_paid,
     "when": when,

@@ -446,7 +446,7 @@ def reply_or_start(page: Page) -> Playing:
     yield done("Sent.")
 
 
-MACHINA_POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, Policy] = {
     "author": author,
     "last-post": last_post,
     "said": said,

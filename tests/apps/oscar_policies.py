@@ -509,7 +509,7 @@ def from_menu(item: str, button: str = "") -> Policy:
     return policy
 
 
-OSCAR_POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, Policy] = {
     "comparison": comparison,
     "cheapest": cheapest,
     "dearest-in-stock": dearest_in_stock,

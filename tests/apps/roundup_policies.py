@@ -446,7 +446,7 @@ def every(name: str, pattern: str) -> Policy:
     return policy
 
 
-ROUNDUP_POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, Policy] = {
     "priority": field("priority"),
     "status": field("status"),
     "assignee": field("assignedto"),

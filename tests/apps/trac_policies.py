@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from collection.environments.apps.trac.site import FACTS
 from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
 from tests.apps.moves import Playing, press, quoted, scroll_until
 
@@ -53,19 +52,24 @@ def number(page: Page) -> Playing:
 
 
 def open_tickets(page: Page) -> Playing:
-    found = re.search(r"component (\w+) are", page.request)
-    assert found
+    found = re.search(r"milestone (.+) with the owner (\w+) are", page.request)
+    assert found, page.request
     site = page.url.split("/wiki")[0].rstrip("/")
-    address = f"{site}/query?status=!closed&component={found[1]}"
+    address = f"{site}/query?status=!closed&milestone={found[1].replace(' ', '+')}&owner={found[2]}"
     page = yield "Query", [{"go_to_url": {"url": address}}]
     yield done(page.match(r"\((\d+) match")[1])
 
 
+def wiki_page(page: Page) -> str:
+    found = re.search(r"(?:the|The) page (\w+) (?:of|in)", page.request)
+    assert found, page.request
+    return found[1]
+
+
 def fact(page: Page) -> Playing:
-    _, name, start, *_ = next(one for one in FACTS if f"What is {one[0]}?" in page.request)
-    page = yield from jump(page, name)
-    line = next(line for line in page.lines if line.startswith(start))
-    yield done(re.findall(r"\d+(?:[.:]\d+)?", line)[0])
+    what = quoted(page)[0]
+    page = yield from jump(page, wiki_page(page))
+    yield done(page.match(rf"^{re.escape(what)}: (\d+)$")[1])
 
 
 # Changes.
@@ -73,10 +77,19 @@ def fact(page: Page) -> Playing:
 
 def opened(page: Page) -> Moves:
     """The ticket of the request, ready to be changed."""
-    found = re.search(r"#(\d+)", page.request)
-    assert found, page.request
-    page = yield from jump(page, f"#{found[1]}")
+    page = yield from found_ticket(page, ticket(page))
     return (yield from press(page, "Modify", "a"))
+
+
+def ticket(page: Page) -> str:
+    found = re.search(r'ticket "([^"]*)"', page.request)
+    assert found, page.request
+    return found[1]
+
+
+def others(page: Page) -> list[str]:
+    """Quoted texts that are not the ticket."""
+    return [text for text in quoted(page) if text != ticket(page)]
 
 
 def submit(page: Page, name: str = "submit") -> Playing:
@@ -98,17 +111,21 @@ def fill(page: Page, values: dict[str, str]) -> list[dict]:
 
 # Name of a field -> how a request gives its new value.
 _GIVEN = {
-    "priority": r"(?:priority of ticket #\d+ to|priority) (blocker|critical|major|minor|trivial)\b",
+    "priority": r"(?:priority of .*|the priority) (?:to )?(blocker|critical|major|minor|trivial)\b",
     "component": r"to the component (\w+)",
-    "milestone": r"the milestone ([A-Z]\w+ \w+)",
-    "type": r"of type (\w+)",
-    "summary": r'summary of ticket #\d+ to "([^"]*)"',
-    "keywords": r'keywords(?: of ticket #\d+)? to "([^"]*)"',
+    "milestone": r"for the milestone ([A-Z]\w+ \w+ \d+)",
+    "type": r"(?:the|and) (?:the )?type (\w+)",
+    "summary": r'summary of .* to "([^"]*)"',
+    "keywords": r'keywords to "([^"]*)"|keywords of .* to "([^"]*)"',
 }
 
 
 def change(page: Page) -> Playing:
-    values = {name: found[1] for name, how in _GIVEN.items() if (found := re.search(how, page.request))}
+    values = {
+        name: next(filter(None, found.groups()))
+        for name, how in _GIVEN.items()
+        if (found := re.search(how, page.request))
+    }
     page = yield from opened(page)
     page = yield "Change it", fill(page, values)
     yield from submit(page)
@@ -117,7 +134,7 @@ def change(page: Page) -> Playing:
 def new(page: Page) -> Playing:
     summary, description = quoted(page)[:2]
     found = re.search(
-        r"of type (\w+), priority (\w+), component (\w+) and milestone (\w+ \w+)\.", page.request
+        r"of type (\w+), priority (\w+), component (\w+) and milestone (\w+ \w+ \d+)\.", page.request
     )
     assert found, page.request
     names = ("type", "priority", "component", "milestone")
@@ -128,18 +145,16 @@ def new(page: Page) -> Playing:
 
 
 def comment(page: Page) -> Playing:
-    text = quoted(page)[0]
-    found = re.search(r"#(\d+)", page.request)
-    assert found
-    page = yield from jump(page, f"#{found[1]}")
+    text = others(page)[0]
+    page = yield from found_ticket(page, ticket(page))
     page = yield "Write it", [type_in(page.one(tag="textarea", name="comment"), text)]
     yield from submit(page)
 
 
 def resolve(page: Page) -> Playing:
-    found = re.search(r"(?:resolved as|#\d+ as) (\w+)", page.request)
-    texts = quoted(page)
-    assert found
+    found = re.search(r"(?:resolved as|\" as) (\w+)", page.request)
+    texts = others(page)
+    assert found, page.request
     page = yield from opened(page)
     page = yield "Resolve it", [click(page.one(tag="input", id="action_resolve"))]
     select = page.one(tag="select", name="action_resolve_resolve_resolution")
@@ -175,10 +190,8 @@ def edited(page: Page, name: str) -> Moves:
 
 
 def append(page: Page) -> Playing:
-    found = re.search(r"the page (\w+) of", page.request)
-    assert found
-    text = quoted(page)[0]
-    page = yield from edited(page, found[1])
+    text, name = quoted(page)[0], wiki_page(page)
+    page = yield from edited(page, name)
     area = page.one(tag="textarea", id="text")
     keys = [{"click_element_by_index": {"index": area}}, {"send_keys": {"keys": "Control+End"}}]
     page = yield "Go to the end", keys
@@ -188,31 +201,53 @@ def append(page: Page) -> Playing:
 
 
 def correct(page: Page) -> Playing:
-    _, name, start, old, _ = next(one for one in FACTS if f"wrong about {one[0]}:" in page.request)
-    found = re.search(r"it is ([\d:.]+)\. Correct", page.request)
-    assert found
+    what, name = quoted(page)[0], wiki_page(page)
+    found = re.search(r"it is (\d+)\. Correct", page.request)
+    assert found, page.request
     # The edit field shows its lines as one: they are taken from the page itself.
     page = yield from jump(page, name)
-    lines = list(page.lines)
-    first = next(at for at, line in enumerate(lines) if line.startswith(start))
-    title = re.sub(r"(?<=.)([A-Z])", lambda one: f" {one[1].lower()}", name)
-    begin = lines.index(title)
-    end = next(at for at, line in enumerate(lines) if at > first and re.match(r"\*?\[\d+\]<", line))
-    text = [line.replace(old, found[1]) if at == first else line for at, line in enumerate(lines)][
-        begin + 1 : end
-    ]
-    whole = "\n\n".join([f"= {title} =", *text])
+    lines = [line for line in page.lines if re.search(r": \d+$", line) and not line.startswith(("[", "*["))]
+    text = [f"{what}: {found[1]}" if line.startswith(f"{what}: ") else line for line in lines]
     page = yield from edited(page, name)
+    whole = "\n\n".join([f"= {name} =", *text])
     page = yield "Correct it", [type_in(page.one(tag="textarea", id="text"), whole)]
     yield from submit(page, "save")
 
 
-def new_page(page: Page) -> Playing:
-    found = re.search(r"a page (\w+) in", page.request)
-    text = quoted(page)[0]
-    assert found
+def postpone(page: Page) -> Playing:
+    """One ticket after the other, as the query lists them."""
+    old, new = quoted(page)
     site = page.url.split("/wiki")[0].rstrip("/")
-    page = yield "Open it", [{"go_to_url": {"url": f"{site}/wiki/{found[1]}"}}]
+    address = f"{site}/query?status=!closed&milestone={old.replace(' ', '+')}&order=id"
+    page = yield "Query", [{"go_to_url": {"url": address}}]
+    numbers = sorted(
+        {int(one[1]) for link in page.all(tag="a") if (one := re.fullmatch(r"#(\d+)", link.text))}
+    )
+    for number in numbers:
+        page = yield from jump(page, f"#{number}")
+        page = yield from press(page, "Modify", "a")
+        page = yield "Change it", fill(page, {"milestone": new})
+        page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", name="submit")))
+        page = yield "Submit", [click(page.one(tag="input", name="submit"))]
+    yield done("Moved.")
+
+
+def hand_over(page: Page) -> Playing:
+    first, second, what = quoted(page)
+    page = yield from jump(page, wiki_page(page))
+    figure = page.match(rf"^{re.escape(what)}: (\d+)$")[1]
+    for summary in (first, second):
+        page = yield from found_ticket(page, summary)
+        page = yield "Write it", [type_in(page.one(tag="textarea", name="comment"), figure)]
+        page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", name="submit")))
+        page = yield "Submit", [click(page.one(tag="input", name="submit"))]
+    yield done("Said.")
+
+
+def new_page(page: Page) -> Playing:
+    text, name = quoted(page)[0], re.findall(r"a page (\w+) in", page.request)[0]
+    site = page.url.split("/wiki")[0].rstrip("/")
+    page = yield "Open it", [{"go_to_url": {"url": f"{site}/wiki/{name}"}}]
     button = next(
         one for one in page.all(tag="input", type="submit") if "reate" in one.attributes.get("value", "")
     )
@@ -221,7 +256,7 @@ def new_page(page: Page) -> Playing:
     yield from submit(page, "save")
 
 
-TRAC_POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, Policy] = {
     "owner": field("Owned by:"),
     "priority": field("Priority:"),
     "component": field("Component:"),
@@ -240,6 +275,8 @@ TRAC_POLICIES: dict[str, Policy] = {
     "append": append,
     "correct": correct,
     "page": new_page,
+    "postpone": postpone,
+    "hand-over": hand_over,
     "set-priority": change,
     "set-component": change,
     "set-milestone": change,

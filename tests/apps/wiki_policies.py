@@ -464,7 +464,7 @@ def real_name(page: Page) -> Playing:
     yield from finished(page)
 
 
-WIKI_POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, Policy] = {
     "fact": found_by_ferry(r"was lit in (\d+)"),
     "hill": found_by_ferry(r"rises to (\d+) metres"),
     "comparison": comparison,

@@ -1,7 +1,8 @@
-"""Base of the real applications: installed once in a folder, served on loopback, reset between episodes.
+"""Base of the real applications: installed once in a folder, served on loopback, set back between episodes.
 
 build/apps/NAME/          what `prepare` unpacked and installed
-build/apps/NAME/kept/     its data at the start of every episode
+build/apps/NAME/kept/     its data before a world is filled in
+build/apps/NAME/worlds/*/ the data at the start of every episode of a seed, made when the seed is first played
 build/apps/NAME/live/*/   one running instance's data and log: several do not disturb each other
 """
 
@@ -9,19 +10,23 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import dataclasses
 import fcntl
+import functools
 import hashlib
 import os
 import pathlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import psutil
 
+from collection.environments.apps import sqlite
+from collection.environments.apps.files import files_of, read_files, replace_files, restore_files
+from collection.environments.apps.templates import Draw, Goal, Template
+from collection.environments.apps.world import World
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.files import make_folder, write_atomic
 
@@ -33,10 +38,10 @@ class Application(abc.ABC):
 
     Used with `with`, after `prepare`:
 
-        shop = OscarShop(Path("build/apps"))
-        shop.prepare()
-        config = GuardConfig(private=(shop.url,))
-        with shop, Guard(config, hosts([shop])) as guard, Browser(BrowserConfig(), guard) as browser: ...
+        trac = Trac(Path("build/apps"))
+        trac.prepare()
+        config = GuardConfig(private=(trac.url,))
+        with trac, Guard(config, hosts([trac])) as guard, Browser(BrowserConfig(), guard) as browser: ...
 
     Args:
       root: where applications are unpacked; each has a folder of its own there.
@@ -44,21 +49,30 @@ class Application(abc.ABC):
     Attributes:
       name: of the application in task ids.
       host: the name under which it is asked for, so that no port gets into records.
+      version: of what `prepare` makes and of how worlds are filled in; another one is made anew.
+      templates: of its tasks, by name.
       secrets: passwords that the agent types as `<secret>NAME</secret>`, by name.
-      version: of what `prepare` makes; another one is made anew.
+      carried: templates in which a fact of one page is needed on another.
+      by_views: tables that looking at pages writes, left out of `content`.
       address: `127.0.0.1:PORT` while it runs.
       live: this instance's own folder while it runs.
+      seed: of the world that it was set to last.
     """
 
     name: ClassVar[str]
     host: ClassVar[str]
     version: ClassVar[str]
+    templates: ClassVar[Mapping[str, Template]]
     secrets: ClassVar[Mapping[str, str]] = {}
+    carried: ClassVar[Collection[str]] = ()
+    by_views: ClassVar[Collection[str]] = ()
 
     def __init__(self, root: pathlib.Path) -> None:
         self.folder = root.resolve() / self.name
         self.address = ""
         self.live = self.folder / "live"
+        self.seed = 0
+        self.world = functools.lru_cache(maxsize=64)(self._world)
 
     def __enter__(self) -> Self:
         self.start()
@@ -83,19 +97,25 @@ class Application(abc.ABC):
         Raises:
           UserError: a package could not be had or installed.
         """
-        make_folder(self.folder.parent)
-        with (self.folder.parent / f"{self.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # One process makes it, others wait.
+        with _locked(self.folder):
             if self.is_prepared:
                 return
             if self.folder.exists():
                 shutil.rmtree(self.folder)
-            (self.folder / "kept").mkdir(parents=True)
+            self.kept.mkdir(parents=True)
             self._make()
             write_atomic(self.folder / _STAMP, self.version.encode())
 
-    def start(self) -> str:
-        """Serves the application as `prepare` left it; returns `http://127.0.0.1:PORT`."""
+    def goal(self, template: str, seed: int) -> Goal:
+        """What the task of a template asks for in a seed's world; the same in every process.
+
+        Raises:
+          KeyError: there is no such template.
+        """
+        return self.templates[template](self.world(seed), Draw(self.name, template, seed))
+
+    def start(self, seed: int = 0) -> str:
+        """Serves the application with a seed's world; returns `http://127.0.0.1:PORT`."""
         if not (self.folder / _STAMP).exists():
             raise UserError(
                 f"{self.folder}: the application is not there: call prepare() first, or run "
@@ -104,19 +124,33 @@ class Application(abc.ABC):
         make_folder(self.folder / "live")
         _remove_orphans(self.folder / "live")
         self.live = pathlib.Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.folder / "live"))
-        self.reset()
+        self.reset(seed)
         self.address = self._serve()
         return f"http://{self.address}"
 
-    def reset(self) -> None:
-        """Resets everything that visitors can change; no page may be loading."""
-        restore_files(self.kept, self.data)
+    def reset(self, seed: int) -> None:
+        """Sets everything that visitors can change to a seed's world; no page may be loading."""
+        restore_files(self._start_of(seed), self.data)
+        self.seed = seed
+
+    def snapshot(self) -> dict[str, bytes]:
+        """What it holds now, for `restore` here or in another instance."""
+        return read_files(self.data)
+
+    def restore(self, snapshot: Mapping[str, bytes]) -> None:
+        """Sets everything that visitors can change to a snapshot; no page may be loading."""
+        replace_files(snapshot, self.data)
 
     def content(self) -> dict[str, Any]:
-        """What it holds, as plain values that are equal after each reset; here, hashes of its files."""
-        return {
-            name: hashlib.sha256((self.data / name).read_bytes()).hexdigest() for name in files_of(self.data)
-        }
+        """All its data, as plain values that are equal after each reset: rows, and hashes of files."""
+        found = {}
+        for name in files_of(self.data):
+            path = self.data / name
+            if sqlite.is_database(path):
+                found[name] = sqlite.content(path, without=self.by_views)
+            else:
+                found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        return found
 
     def close(self) -> None:
         """Ends all its processes."""
@@ -126,7 +160,7 @@ class Application(abc.ABC):
 
     @property
     def kept(self) -> pathlib.Path:
-        """Folder with the initial data of every episode."""
+        """Folder with the data that an installation makes, without a world."""
         return self.folder / "kept"
 
     @property
@@ -134,9 +168,34 @@ class Application(abc.ABC):
         """Folder with the data in use."""
         return self.live / "data"
 
+    def _start_of(self, seed: int) -> pathlib.Path:
+        """Folder with the data of a seed's world, which is made once."""
+        world = self.world(seed)
+        made = self.folder / "worlds" / f"{seed}-{digest(self.version, world)[:16]}"
+        if not made.exists():
+            with _locked(made):
+                if not made.exists():  # Another process was faster.
+                    part = pathlib.Path(tempfile.mkdtemp(dir=made.parent))
+                    shutil.copytree(self.kept, part, dirs_exist_ok=True)
+                    self._fill(world, part)
+                    os.replace(part, made)
+        return made
+
+    @abc.abstractmethod
+    def make_world(self, draw: Draw) -> World:
+        """Makes the rows of a world, from the choices of its seed alone."""
+
+    @abc.abstractmethod
+    def read(self) -> World:
+        """Reads what the application holds, in the form of `make_world`."""
+
     @abc.abstractmethod
     def _make(self) -> None:
-        """Fills `folder`, and `kept` in it."""
+        """Fills `folder`, and `kept` in it with data in which there is no world yet."""
+
+    @abc.abstractmethod
+    def _fill(self, world: World, data: pathlib.Path) -> None:
+        """Writes a world into a copy of `kept`."""
 
     @abc.abstractmethod
     def _serve(self) -> str:
@@ -145,6 +204,18 @@ class Application(abc.ABC):
     @abc.abstractmethod
     def _stop(self) -> None: ...
 
+    def _world(self, seed: int) -> World:
+        return self.make_world(Draw(self.name, seed))
+
+
+@contextlib.contextmanager
+def _locked(made: pathlib.Path) -> Iterator[None]:
+    """One process makes a folder, others wait."""
+    make_folder(made.parent)
+    with (made.parent / f"{made.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
 
 def hosts(applications: Iterable[Application]) -> dict[str, str]:
     """Returns name -> `127.0.0.1:PORT` of running applications, for `Guard`."""
@@ -152,40 +223,8 @@ def hosts(applications: Iterable[Application]) -> dict[str, str]:
 
 
 def digest(*parts: object) -> str:
-    """Returns a hash of an application's parts, as its `version`; it is the same in every process."""
-    return hashlib.sha256(_fixed(parts).encode()).hexdigest()
-
-
-def _fixed(part: object) -> str:
-    """As `repr`, but sets have an order: theirs depends on the process."""
-    if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        return _fixed({field.name: getattr(part, field.name) for field in dataclasses.fields(part)})
-    if isinstance(part, Mapping):
-        return f"{{{', '.join(f'{_fixed(name)}: {_fixed(value)}' for name, value in part.items())}}}"
-    if isinstance(part, set | frozenset):
-        return f"{{{', '.join(sorted(map(_fixed, part)))}}}"
-    if isinstance(part, tuple | list):
-        return f"({', '.join(map(_fixed, part))})"
-    return repr(part)
-
-
-def restore_files(kept: pathlib.Path, live: pathlib.Path) -> None:
-    """Replaces the files of `live` by those of `kept`; processes that have an old file open keep it."""
-    make_folder(live)
-    names = files_of(kept)
-    # SQLite would play a journal of another database back into this one.
-    for name in set(files_of(live)) - set(names):
-        (live / name).unlink(missing_ok=True)  # A request that ends just now may remove it.
-    for name in names:
-        (live / name).parent.mkdir(parents=True, exist_ok=True)
-        part = live / f"{name}.part"
-        shutil.copyfile(kept / name, part)
-        os.replace(part, live / name)
-
-
-def files_of(folder: pathlib.Path) -> list[str]:
-    """Returns the paths of all files in a folder and below, relative to it."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """Returns a hash of plain values (no sets: theirs have no order), the same in every process."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _remove_orphans(folder: pathlib.Path) -> None:

@@ -9,7 +9,7 @@ import time
 
 from absl import app, flags
 
-from collection.environments.apps.suite import check_application, prepared, tasks_of
+from collection.environments.apps.suite import check_application, prepared
 from rmsweb_jax.errors import UserError, user_errors
 
 _APPS = flags.DEFINE_string("apps_folder", "", "Where applications are installed; empty: the user's cache.")
@@ -27,12 +27,12 @@ def main(argv: list[str]) -> None:
             with application:
                 check_application(application, _SEED.value)
                 begun = time.monotonic()
-                application.reset()
+                application.reset(_SEED.value)
                 reset_ms = 1000 * (time.monotonic() - begun)
-            templates = len(tasks_of(application, _SEED.value))
             print(
-                f"{name}: {templates} templates; nothing is paid to who does nothing; a reset restores it, "
-                f"in {reset_ms:.1f} ms; installed in {installed - begin:.1f} s below {application.folder}"
+                f"{name}: {len(application.templates)} templates; nothing is paid to who does nothing; a "
+                f"reset restores it, in {reset_ms:.1f} ms; installed in {installed - begin:.1f} s below "
+                f"{application.folder}"
             )
 
 

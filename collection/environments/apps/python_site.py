@@ -2,57 +2,58 @@
 
 from __future__ import annotations
 
-import abc
+import json
 import pathlib
-import shutil
 import sys
-from collections.abc import Collection, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
+from collection.environments.apps import sqlite
 from collection.environments.apps.application import Application, run_quietly
 from collection.environments.apps.server import ServerCommand, ServerProcess
-from collection.environments.apps.sqlite import content, restore
+from collection.environments.apps.world import World
+
+_WORLD = "world.json"
 
 
 class PythonSite(Application):
-    """A site that a script of ours makes and serves, by the Python of the site's own environment.
+    """A site that a script of ours makes, fills and serves, by the Python of the site's own environment.
+
+    The script is called with `make KEPT`, `fill DATA` (the world is `DATA/world.json`: by table, pairs of key
+    and row), and `serve DATA PORT`.
 
     Attributes:
       requirements: packages, pinned.
-      script: called with `serve`, `_served`, and a port.
+      script: path of the script.
       ready: a path that answers as soon as the site is there.
-      database: path of its SQLite database in `kept` and in `data`.
-      by_views: tables that looking at pages writes, left out of `content`.
+      database: path of its SQLite database in `data`.
+      tables: a SELECT by table of the world; see `sqlite.rows`.
     """
 
     requirements: ClassVar[Sequence[str]]
     script: ClassVar[pathlib.Path]
     ready: ClassVar[str]
     database: ClassVar[str]
-    by_views: ClassVar[Collection[str]] = ()
+    tables: ClassVar[Mapping[str, str]]
 
-    def reset(self) -> None:
-        if self.address:  # The server has it open.
-            restore(self.kept / self.database, self.data / self.database)
-        else:
-            shutil.copytree(self.kept, self.data, dirs_exist_ok=True)
-
-    def content(self) -> dict[str, Any]:
-        return content(self.data / self.database, without=self.by_views)
+    def read(self) -> World:
+        return sqlite.rows(self.data / self.database, self.tables)
 
     def _make(self) -> None:
         run_quietly([sys.executable, "-m", "venv", str(self.folder / "environment")])
         pip = (str(self._python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         run_quietly([*pip, *self.requirements])
-        self._seed()
+        self._run("make", str(self.kept))
 
-    @abc.abstractmethod
-    def _seed(self) -> None:
-        """Fills `kept`, by `run_script`."""
+    def _fill(self, world: World, data: pathlib.Path) -> None:
+        rows = {table: list(rows.items()) for table, rows in world.items()}
+        (data / _WORLD).write_text(json.dumps(rows), encoding="utf-8")
+        self._run("fill", str(data))
+        (data / _WORLD).unlink()
 
     def _serve(self) -> str:
         command = ServerCommand(
-            arguments=lambda port: [*self._command, "serve", *self._served, str(port)],
+            arguments=lambda port: [*self._command, "serve", str(self.data), str(port)],
             host=self.host,
             path=self.ready,
             log=self.live / "log",
@@ -64,12 +65,7 @@ class PythonSite(Application):
     def _stop(self) -> None:
         self._server.close()
 
-    @property
-    def _served(self) -> Sequence[str]:
-        """Folders that the script serves from."""
-        return (str(self.data),)
-
-    def run_script(self, *arguments: str) -> None:
+    def _run(self, *arguments: str) -> None:
         run_quietly([*self._command, *arguments])
 
     @property

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from collection.environments.apps.world import tidy
 
 # Seconds to wait for a request that writes.
 _BUSY_S = 10.0
@@ -21,26 +24,66 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         yield database
 
 
-def snapshot(path: Path, kept: Path) -> None:
-    """Writes a copy without a journal, as it is now."""
-    kept.unlink(missing_ok=True)
-    with reading(path) as database:
-        database.execute("VACUUM INTO ?", (str(kept),))
-
-
 def restore(kept: Path, path: Path) -> None:
-    """Gives a database the content of a snapshot; connections of the server stay open and see it.
+    """Gives a database the content of another; connections of the server stay open and see it.
 
     Page by page through SQLite itself: a file that is replaced under an open connection leaves old rows, or
     an error, behind.
     """
-    with (
-        reading(kept) as source,
-        contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S)) as database,
-    ):
+    with reading(kept) as source:
+        _copy(source, path)
+
+
+def serialize(path: Path) -> bytes:
+    """A database as it is now, as the content of a file."""
+    with reading(path) as database:
+        return database.serialize()
+
+
+def deserialize(path: Path, data: bytes) -> None:
+    """Gives a database, which its server may have open, the content of a file."""
+    # A database in memory has no write-ahead log; the two bytes say which journal it uses.
+    data = data[:18] + b"\x01\x01" + data[20:]
+    with contextlib.closing(sqlite3.connect(":memory:")) as source:
+        source.deserialize(data)
+        _copy(source, path)
+
+
+def _copy(source: sqlite3.Connection, path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S)) as database:
         # Not waiting for the disk takes a tenth of the time; what a power failure spoils is set back again.
         database.execute("PRAGMA synchronous=OFF")
         source.backup(database)
+
+
+def rows(
+    path: Path, statements: Mapping[str, str], values: Mapping[str, Any] | None = None
+) -> dict[str, dict[Any, dict[str, Any]]]:
+    """Reads a database as tables of rows.
+
+    Args:
+      statements: a SELECT by table; its first column is the key of a row. A column whose name ends with `[]`
+        is an array in JSON (`json_group_array`), and becomes a list under the name without it.
+      values: of parameters in the statements.
+    """
+    tables = {}
+    with reading(path) as database:
+        for table, statement in statements.items():
+            found = database.execute(statement, values or {})
+            names = [column[0] for column in found.description][1:]
+            tables[table] = {
+                key: {
+                    name.removesuffix("[]"): json.loads(value) if name.endswith("[]") else _value(value)
+                    for name, value in zip(names, row, strict=True)
+                }
+                for key, *row in found
+            }
+    return tables
+
+
+def _value(value: Any) -> Any:
+    """A value as plain rows have it: nothing is an empty text."""
+    return "" if value is None else tidy(value) if isinstance(value, str) else value
 
 
 def is_database(path: Path) -> bool:

@@ -1,73 +1,50 @@
-"""All applications and their tasks, by name."""
+"""All applications, by name."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import pkgutil
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import httpx
 
-from collection.environments.apps.application import Application, files_of
-from collection.environments.apps.docs.site import PythonDocs
-from collection.environments.apps.docs.tasks import docs_tasks
-from collection.environments.apps.helpdesk.site import Helpdesk
-from collection.environments.apps.helpdesk.tasks import helpdesk_tasks
-from collection.environments.apps.ihatemoney.site import IHateMoney
-from collection.environments.apps.ihatemoney.tasks import ihatemoney_tasks
-from collection.environments.apps.machina.site import Machina
-from collection.environments.apps.machina.tasks import machina_tasks
-from collection.environments.apps.oscar.site import OscarShop
-from collection.environments.apps.oscar.tasks import oscar_tasks
-from collection.environments.apps.roundup.site import Roundup
-from collection.environments.apps.roundup.tasks import roundup_tasks
+from collection.environments.apps.application import Application
+from collection.environments.apps.files import files_of
 from collection.environments.apps.sqlite import damage, is_database
-from collection.environments.apps.tasks import AppTask, Ending
-from collection.environments.apps.trac.site import Trac
-from collection.environments.apps.trac.tasks import trac_tasks
-from collection.environments.apps.wiki.site import MediaWiki
-from collection.environments.apps.wiki.tasks import wiki_tasks
+from collection.environments.apps.tasks import AppTask, Ending, tasks_of, template_task
+from collection.environments.apps.world import differences
 from rmsweb_jax.errors import UserError
 
-# Packages declare applications of their own as entry points of this group.
+# Packages declare applications of their own as entry points of this group: a name and its class.
 GROUP = "rmsweb_jax.applications"
-
-
-class ApplicationKind(NamedTuple):
-    """An application and its tasks.
-
-    Attributes:
-      make: folder for all applications -> the application.
-      tasks: the application, prepared, and a seed -> a task of each template.
-    """
-
-    make: Callable[[Path], Application]
-    tasks: Callable[[Any, int], list[AppTask]]
-
-
-_KINDS = {
-    PythonDocs.name: ApplicationKind(PythonDocs, docs_tasks),
-    OscarShop.name: ApplicationKind(OscarShop, oscar_tasks),
-    MediaWiki.name: ApplicationKind(MediaWiki, wiki_tasks),
-    IHateMoney.name: ApplicationKind(IHateMoney, ihatemoney_tasks),
-    Trac.name: ApplicationKind(Trac, trac_tasks),
-    Roundup.name: ApplicationKind(Roundup, roundup_tasks),
-    Machina.name: ApplicationKind(Machina, machina_tasks),
-    Helpdesk.name: ApplicationKind(Helpdesk, helpdesk_tasks),
+_CLASSES = {
+    "docs": "docs.site:Docs",
+    "oscar": "oscar.site:OscarShop",
+    "wiki": "wiki.site:MediaWiki",
+    "ihatemoney": "ihatemoney.site:IHateMoney",
+    "trac": "trac.site:Trac",
+    "roundup": "roundup.site:Roundup",
+    "machina": "machina.site:Machina",
+    "helpdesk": "helpdesk.site:Helpdesk",
 }
-NAMES = tuple(_KINDS)
+NAMES = tuple(_CLASSES)
 
 
 def application_names() -> list[str]:
     """Returns the names of all applications, and of those of other packages."""
-    return [*_KINDS, *sorted(metadata.entry_points(group=GROUP).names - _KINDS.keys())]
+    return [*NAMES, *sorted(metadata.entry_points(group=GROUP).names - set(NAMES))]
 
 
-def _kind(name: str) -> ApplicationKind:
-    if name in _KINDS:
-        return _KINDS[name]
+def application_class(name: str) -> type[Application]:
+    """Returns the class of an application.
+
+    Raises:
+      UserError: there is none of that name.
+    """
+    if name in _CLASSES:
+        return pkgutil.resolve_name(f"collection.environments.apps.{_CLASSES[name]}")
     for found in metadata.entry_points(group=GROUP, name=name):
         return found.load()
     raise UserError(f"there is no application {name!r}: use {', '.join(application_names())}")
@@ -85,7 +62,7 @@ def make_application(name: str, root: Path) -> Application:
     Raises:
       UserError: there is none of that name.
     """
-    return _kind(name).make(root)
+    return application_class(name)(root)
 
 
 def prepared(names: Iterable[str], folder: str) -> list[Application]:
@@ -100,13 +77,9 @@ def prepared(names: Iterable[str], folder: str) -> list[Application]:
     return applications
 
 
-def tasks_of(application: Application, seed: int) -> list[AppTask]:
-    """Returns a task of each template; the application must be prepared."""
-    return _kind(application.name).tasks(application, seed)
-
-
 def check_application(application: Application, seed: int) -> None:
-    """Checks that doing nothing is not paid, and that a reset restores data that was damaged.
+    """Checks that doing nothing is not paid, that a reset restores data that was damaged, and that `read`
+    reads the world that was filled in.
 
     Args:
       application: running.
@@ -114,7 +87,7 @@ def check_application(application: Application, seed: int) -> None:
     Raises:
       UserError: a task pays who does nothing, or outside [0, 1]; or the reset does not restore.
     """
-    application.reset()
+    application.reset(seed)
     before = application.content()
     for one in tasks_of(application, seed):
         if reward := one.reward(Ending(f"{application.url}/", "")):
@@ -125,12 +98,14 @@ def check_application(application: Application, seed: int) -> None:
             f"{application.name}: its content() is the same although its data was damaged: compare all that "
             "tasks may change"
         )
-    application.reset()
+    application.reset(seed)
     if application.content() != before:
         raise UserError(
-            f"{application.name}: after a visit and a reset it holds something else than before: its reset() "
-            "must restore all that content() compares"
+            f"{application.name}: after a visit and a reset it holds something else than before: name the "
+            "tables that visits write in `by_views`, and keep all that visitors can change below `data`"
         )
+    if problems := differences(application.world(seed), application.read()):
+        raise UserError(f"{application.name}: read() differs from make_world(): {'; '.join(problems[:3])}")
 
 
 def _damage(data: Path) -> bool:
@@ -155,8 +130,7 @@ def find_task(application: Application, task_id: str) -> AppTask:
     Raises:
       UserError: it has no such template.
     """
-    seed = task_id.rpartition("/")[2]
-    found = {one.task.task_id: one for one in tasks_of(application, int(seed))} if seed.isdigit() else {}
-    if task_id not in found:
+    name, template, seed = (*task_id.split("/"), "", "")[:3]
+    if name != application.name or template not in application.templates or not seed.isdigit():
         raise UserError(f"task {task_id!r} is not one of {application.name}: play the tasks of this version")
-    return found[task_id]
+    return template_task(application, template, int(seed))

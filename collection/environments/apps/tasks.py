@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import urllib.parse
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
 
 from collection.environments.apps.application import Application
+from collection.environments.apps.templates import Goal
+from collection.environments.apps.world import World, differences
 from collection.environments.base import Environment, Extractor, StepResults, View
 from rmsweb_jax.actions import Action
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import ActionResult, Task
-
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class AppTask:
 
     task: Task
     application: Application
-    check: Callable[[Ending], bool]
+    check: Callable[[Ending], float]
 
     def reward(self, ending: Ending) -> float:
         """Returns what the check pays.
@@ -73,7 +73,7 @@ class AppEnvironment:
     def reset(self, task: Task) -> Task:
         self._current = self._tasks[task.task_id]
         self._url = self._answer = ""
-        self._current.application.reset()
+        self._current.application.reset(task.seed or 0)
         return self._inner.reset(task)
 
     def observe(self) -> View:
@@ -99,12 +99,21 @@ class AppEnvironment:
 
 
 def make_task(
-    application: Application, name: str, seed: int, objective: str, check: Callable[[Ending], bool]
+    application: Application,
+    name: str,
+    seed: int,
+    objective: str,
+    check: Callable[[Ending], float],
+    start: str = "/",
 ) -> AppTask:
-    """Returns a task that starts at the application's front page; its id is `{application}/{name}/{seed}`."""
+    """Returns a task whose id is `{application}/{name}/{seed}`, in the world of the seed.
+
+    Args:
+      start: path of the page on which it begins.
+    """
     task = Task(
         task_id=f"{application.name}/{name}/{seed}",
-        website=f"{application.url}/",
+        website=f"{application.url}{start}",
         objective=objective,
         environment="app",
         site=application.host,
@@ -113,6 +122,27 @@ def make_task(
     return AppTask(task, application, check)
 
 
-def choose(items: Sequence[T], seed: int, offset: int = 0) -> T:
-    """Returns the seed's item; consecutive seeds get different items."""
-    return items[(seed + offset) % len(items)]
+def tasks_of(application: Application, seed: int) -> list[AppTask]:
+    """Returns a task of each template, in the seed's world."""
+    return [template_task(application, name, seed) for name in application.templates]
+
+
+def template_task(application: Application, name: str, seed: int) -> AppTask:
+    """Returns the task of one template."""
+    goal = application.goal(name, seed)
+
+    def check(end: Ending) -> bool:
+        return not shortfalls(goal, application.read(), end)
+
+    return make_task(application, name, seed, goal.words, check, goal.start)
+
+
+def shortfalls(goal: Goal, world: World, end: Ending) -> list[str]:
+    """Returns what an ending lacks, a line each; nothing if the task is done."""
+    found = differences(goal.after, world)
+    if goal.answer is not None and not goal.answer.accepts(end.answer, goal.words):
+        found.append(f"the answer is {end.answer!r}, not {goal.answer.value!r}")
+    parts = urllib.parse.urlsplit(end.url)
+    if goal.page and not urllib.parse.urlunsplit(("", "", *parts[2:])).startswith(goal.page):
+        found.append(f"the last page is {end.url}, not {goal.page}")
+    return found

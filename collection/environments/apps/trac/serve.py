@@ -1,4 +1,4 @@
-"""Creates and serves a Trac; run by the Python of its own environment: `create|serve DATA [PORT]`."""
+"""Makes, fills and serves a Trac; run by the Python of its own environment: `make|fill|serve DATA [PORT]`."""
 
 # The application is in an environment of its own.
 # pyright: reportMissingImports=false
@@ -19,16 +19,15 @@ _ALLOWED = (
 )
 
 
-def create(data: pathlib.Path) -> None:
-    """Makes `trac/` from `work.json`."""
+def make(kept: pathlib.Path) -> None:
+    """Makes `trac/`, an empty tracker that everyone may change."""
     from trac.env import Environment
     from trac.perm import PermissionSystem
-    from trac.ticket.model import Component, Milestone, Ticket
+    from trac.ticket.model import Component, Milestone
     from trac.ticket.report import ReportModule  # noqa: F401  # Registers the reports.
     from trac.wiki.api import WikiSystem
     from trac.wiki.model import WikiPage
 
-    work = json.loads((data / "work.json").read_text(encoding="utf-8"))
     options = [
         ("project", "name", "Harbour works"),
         ("project", "url", URL),
@@ -39,50 +38,59 @@ def create(data: pathlib.Path) -> None:
         ("ticket", "preserve_newlines", "true"),
         ("logging", "log_type", "none"),
     ]
-    env = Environment(str(data / "trac"), create=True, options=options)
+    env = Environment(str(kept / "trac"), create=True, options=options)
     permissions = PermissionSystem(env)
     for action in permissions.get_user_permissions("anonymous"):
         if (("anonymous", action)) in permissions.get_all_permissions():
             permissions.revoke_permission("anonymous", action)
     for action in _ALLOWED:
         permissions.grant_permission("anonymous", action)
-    for one in list(Component.select(env)):
+    for one in (*Component.select(env), *Milestone.select(env)):
         one.delete()
-    for name, owner in work["components"].items():
+    # Trac's own manual would be most of the search results.
+    for name in list(WikiSystem(env).get_pages()):
+        WikiPage(env, name).delete()
+    env.shutdown()
+
+
+def fill(data: pathlib.Path) -> None:
+    """Writes the world in `world.json` into the tracker."""
+    from trac.env import open_environment
+    from trac.ticket.model import Component, Milestone, Ticket
+    from trac.wiki.model import WikiPage
+
+    world = json.loads((data / "world.json").read_text(encoding="utf-8"))
+    env = open_environment(str(data / "trac"))
+    for name, row in world["components"]:
         component = Component(env)
-        component.name, component.owner = name, owner
+        component.name, component.owner = name, row["owner"]
         component.insert()
-    for one in list(Milestone.select(env)):
-        one.delete()
-    for name, due in work["milestones"].items():
+    for name, row in world["milestones"]:
         milestone = Milestone(env)
         milestone.name = name
-        milestone.due = datetime.datetime.fromisoformat(f"{due}T12:00:00+00:00")
+        milestone.due = datetime.datetime.fromisoformat(f"{row['due']}T12:00:00+00:00")
         milestone.insert()
     when = datetime.datetime(2026, 3, 2, 9, 0, tzinfo=datetime.timezone.utc)  # noqa: UP017
-    for number, fields in enumerate(work["tickets"]):
-        comments = fields.pop("comments")
+    for number, row in world["tickets"]:
+        comments = row.pop("comments")
         ticket = Ticket(env)
-        for name, value in fields.items():
+        for name, value in row.items():
             ticket[name] = value
         ticket.insert(when=when + datetime.timedelta(days=number))
         for place, text in enumerate(comments, start=1):
             later = when + datetime.timedelta(days=number, hours=place)
-            ticket.save_changes("Mara", text, when=later)
-    # Trac's own manual would be most of the search results.
-    for name in list(WikiSystem(env).get_pages()):
-        WikiPage(env, name).delete()
-    for name, text in work["pages"].items():
+            ticket.save_changes(row["reporter"], text, when=later)
+    for name, row in world["pages"]:
         page = WikiPage(env, name)
-        page.text = text
-        page.save("Mara", "")
+        page.text = row["text"]
+        page.save("keeper", "")
     env.shutdown()
 
 
 def main(command: str, data: str, port: str = "0") -> None:
     os.environ["TZ"] = "UTC"
-    if command == "create":
-        create(pathlib.Path(data))
+    if command != "serve":
+        {"make": make, "fill": fill}[command](pathlib.Path(data))
         return
     from trac.web import standalone
 

@@ -1,258 +1,242 @@
-"""Tasks at Trac: templates, and checks of what it holds."""
+"""Tasks at Trac: templates over the rows of its world."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
+from typing import Any
 
-from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
-from collection.environments.apps.trac.site import (
-    COMPONENTS,
-    FACTS,
-    MILESTONES,
-    PAGES,
-    PEOPLE,
+from collection.environments.apps.answers import Answer
+from collection.environments.apps.templates import (
+    Draw,
+    Goal,
+    Template,
+    ask,
+    change,
+    count,
+    create,
+    drawn,
+    one_of,
+    other,
+    other_in,
+)
+from collection.environments.apps.trac.world import (
     PRIORITIES,
     RESOLUTIONS,
     TYPES,
-    WORK,
-    Trac,
-    TracTicket,
-    Work,
+    keywords,
+    note,
+    page_name,
+    summary,
 )
+from collection.environments.apps.world import Either, Row, World, put
+
+_FIGURE = re.compile(r"^(.+): (\d+)$", re.MULTILINE)
 
 
-@dataclasses.dataclass(frozen=True)
-class Goal:
-    """What a task asks for; `answer` is "" if it asks for none."""
-
-    words: str
-    after: Work
-    answer: str = ""
+def _open(ticket: Row) -> bool:
+    return ticket["status"] != "closed"
 
 
-Template = Callable[[int], Goal]
+def _closed(ticket: Row) -> bool:
+    return not _open(ticket)
 
 
-def trac_tasks(application: Trac, seed: int) -> list[AppTask]:
-    """Returns one task of each template."""
-    return [_task(application, name, template(seed), seed) for name, template in TEMPLATES.items()]
+def _asked(words: str, column: str, where: Any = None) -> Template:
+    return ask(f"{words} Answer with the {column} alone.", "tickets", column, where)
 
 
-def _task(application: Trac, name: str, goal: Goal, seed: int) -> AppTask:
-    def check(end: Ending) -> bool:
-        return application.work() == goal.after and (not goal.answer or end.answer.strip() == goal.answer)
-
-    return make_task(application, name, seed, f"{goal.words} The tracker is {application.url}/.", check)
-
-
-def _ticket(seed: int, offset: int = 0, closed: bool | None = None) -> tuple[int, TracTicket]:
-    found = [
-        (n, one) for n, one in WORK.tickets.items() if closed is None or (one.status == "closed") == closed
-    ]
-    return choose(found, seed, offset)
+def _figures(world: World) -> Iterator[tuple[str, str, str]]:
+    """Page, what a figure is of, and the figure."""
+    for name, page in world["pages"].items():
+        for what, figure in _FIGURE.findall(page["text"]):
+            yield name, what, figure
 
 
-def _field(name: str, words: str, offset: int, closed: bool | None = None) -> Template:
-    """A question about a field of a ticket, which is found by its summary."""
-
-    def goal(seed: int) -> Goal:
-        _, ticket = _ticket(seed, offset, closed)
-        text = f"{words.format(summary=ticket.summary)} Change nothing; answer with the {name} alone."
-        return Goal(text, WORK, getattr(ticket, name))
-
-    return goal
-
-
-def _number(seed: int) -> Goal:
-    number, ticket = _ticket(seed, 4)
-    return Goal(
-        f'Which number has the ticket "{ticket.summary}"? Answer with the number alone.', WORK, str(number)
-    )
-
-
-def _open_tickets(seed: int) -> Goal:
-    component = choose(sorted(COMPONENTS), seed)
-    count = sum(one.component == component and one.status != "closed" for one in WORK.tickets.values())
-    words = f"How many tickets of the component {component} are not closed? Answer with the number alone."
-    return Goal(words, WORK, str(count))
-
-
-def _fact(seed: int) -> Goal:
-    what, page, _, answer, _ = choose(FACTS, seed)
-    return Goal(
-        f"What is {what}? It is on the page {page} of the wiki; answer with the figure alone.", WORK, answer
-    )
-
-
-def _changed(words: str, offset: int, **fields: Callable[[TracTicket, int], str]) -> Template:
-    """A change of fields of an open ticket; `words` has its `number` and the new values."""
-
-    def goal(seed: int) -> Goal:
-        number, ticket = _ticket(seed, offset, closed=False)
-        new = {name: make(ticket, seed) for name, make in fields.items()}
-        return Goal(words.format(number=number, **new), WORK.with_ticket(number, **new))
-
-    return goal
-
-
-def _other(name: str, values: tuple[str, ...]) -> Callable[[TracTicket, int], str]:
-    return lambda ticket, seed: choose([one for one in values if one != getattr(ticket, name)], seed)
-
-
-def _component(seed: int) -> Goal:
-    """A new ticket goes to the owner of its component."""
-    number, ticket = _ticket(seed, 2, closed=False)
-    component = _other("component", tuple(COMPONENTS))(ticket, seed)
-    after = WORK.with_ticket(number, component=component, owner=COMPONENTS[component])
-    return Goal(f"Move ticket #{number} to the component {component}.", after)
-
-
-_REPORTS = (
-    "Rope locker cannot be opened",
-    "Gate sticks in the frost",
-    "Clock on the tower is slow",
-    "Hose has a hole",
-)
-_WORDS = (
-    "Measured twice.",
-    "The diver has looked at it.",
-    "To be done before the fair.",
-    "Wanda knows more.",
-)
-
-
-def _new(seed: int) -> Goal:
-    ticket = TracTicket(
-        choose(_REPORTS, seed),
-        type=choose(TYPES, seed),
-        priority=choose(PRIORITIES, seed),
-        component=choose(sorted(COMPONENTS), seed),
-        milestone=choose(sorted(MILESTONES), seed),
-        reporter="anonymous",
-        description=choose(_WORDS, seed),
-    )
-    ticket = dataclasses.replace(ticket, owner=COMPONENTS[ticket.component])
+def _fact(world: World, draw: Draw) -> Goal:
+    name, what, figure = draw.choice(list(_figures(world)))
     words = (
-        f'Report a new ticket "{ticket.summary}" with the description "{ticket.description}", of type '
-        f"{ticket.type}, priority {ticket.priority}, component {ticket.component} and milestone "
-        f"{ticket.milestone}."
+        f'What does the page {name} of the wiki say: "{what}"? Change nothing; answer with the figure alone.'
     )
-    return Goal(words, WORK.with_tickets({len(WORK.tickets) + 1: ticket}))
+    return Goal(words, world, Answer(int(figure)))
 
 
-def _comment(seed: int) -> Goal:
-    number, ticket = _ticket(seed, 3, closed=False)
-    text = choose(_WORDS, seed, 1)
-    words = f'Add the comment "{text}" to ticket #{number}, and change nothing else in it.'
-    return Goal(words, WORK.with_ticket(number, comments=(*ticket.comments, text)))
+def _owner_of_component(world: World, number: int, ticket: Row) -> World:
+    """A new ticket goes to the owner of its component."""
+    owner = world["components"][world["tickets"][number]["component"]]["owner"]
+    return put(world, "tickets", number, owner=owner)
 
 
-def _resolve(seed: int) -> Goal:
-    number, _ = _ticket(seed, 1, closed=False)
-    resolution = choose(RESOLUTIONS, seed)
-    words = f"Close ticket #{number}: it is resolved as {resolution}."
-    return Goal(words, WORK.with_ticket(number, status="closed", resolution=resolution))
+def _new(world: World, draw: Draw) -> Goal:
+    component = draw.choice(list(world["components"]))
+    row = {
+        "summary": summary(draw),
+        "type": draw.choice(TYPES),
+        "priority": draw.choice(PRIORITIES),
+        "component": component,
+        "milestone": draw.choice(list(world["milestones"])),
+        "owner": world["components"][component]["owner"],
+        "reporter": "anonymous",
+        "keywords": "",
+        "status": "new",
+        "resolution": "",
+        "description": note(draw),
+        "comments": [],
+    }
+    words = (
+        'Report a new ticket "{summary}" with the description "{description}", of type {type}, priority '
+        "{priority}, component {component} and milestone {milestone}."
+    )
+    return create(words, "tickets", **row)(world, draw)
 
 
-def _resolve_with_comment(seed: int) -> Goal:
-    number, ticket = _ticket(seed, 5, closed=False)
-    resolution, text = choose(RESOLUTIONS, seed, 2), choose(_WORDS, seed, 2)
-    changes = {"status": "closed", "resolution": resolution, "comments": (*ticket.comments, text)}
-    words = f'Close ticket #{number} as {resolution}, with the comment "{text}".'
-    return Goal(words, WORK.with_ticket(number, **changes))
+def _comment(world: World, draw: Draw, row: Row, column: str) -> list[str]:
+    return [*row["comments"], row["text"]]
 
 
-def _reopen(seed: int) -> Goal:
-    number, _ = _ticket(seed, closed=True)
-    return Goal(f"Open ticket #{number} again.", WORK.with_ticket(number, status="reopened", resolution=""))
-
-
-def _reassign(seed: int) -> Goal:
-    number, ticket = _ticket(seed, 6, closed=False)
-    owner = _other("owner", PEOPLE)(ticket, seed)
-    words = f"Give ticket #{number} to {owner}, who becomes its owner."
-    return Goal(words, WORK.with_ticket(number, owner=owner, status="assigned"))
-
-
-def _append(seed: int) -> Goal:
-    name, text = choose(sorted(PAGES), seed), choose(_WORDS, seed)
+def _append(world: World, draw: Draw) -> Goal:
+    name, page = draw.row(world, "pages")
+    text = note(draw)
     words = f'Add a paragraph "{text}" at the end of the page {name} of the wiki; leave the rest as it is.'
-    return Goal(words, WORK.with_page(name, f"{PAGES[name]}\n\n{text}"))
+    return Goal(words, put(world, "pages", name, text=f"{page['text']}\n\n{text}"))
 
 
-def _correct(seed: int) -> Goal:
-    what, name, start, old, others = choose(FACTS, seed, 1)
-    new = choose(others, seed)
-    text = "\n".join(
-        line.replace(old, new) if line.startswith(start) else line for line in PAGES[name].split("\n")
+def _correct(world: World, draw: Draw) -> Goal:
+    name, what, old = draw.choice(list(_figures(world)))
+    new = draw.other(range(2, 60), int(old))
+    text = world["pages"][name]["text"].replace(f"{what}: {old}", f"{what}: {new}")
+    words = f'The page {name} of the wiki is wrong about "{what}": it is {new}. Correct the figure.'
+    return Goal(words, put(world, "pages", name, text=text))
+
+
+def _page(world: World, draw: Draw) -> Goal:
+    name, text = page_name(draw), note(draw)
+    # A page may begin with its name as its heading.
+    after = put(world, "pages", name, text=Either((text, f"= {name} =\n\n{text}")))
+    return Goal(f'Make a page {name} in the wiki with the text "{text}".', after)
+
+
+def _postpone(world: World, draw: Draw) -> Goal:
+    """Several tickets, one after the other."""
+    old = draw.choice(list(world["milestones"]))
+    new = draw.other(world["milestones"], old)
+    after = world
+    for number, ticket in world["tickets"].items():
+        if ticket["milestone"] == old and _open(ticket):
+            after = put(after, "tickets", number, milestone=new)
+    words = f'Move all tickets of the milestone "{old}" that are not closed to the milestone "{new}".'
+    return Goal(f"{words} Leave the closed ones as they are.", after)
+
+
+def _hand_over(world: World, draw: Draw) -> Goal:
+    """What a page says goes into the comments of two tickets."""
+    name, what, figure = draw.choice(list(_figures(world)))
+    chosen = draw.sample([number for number, one in world["tickets"].items() if _open(one)], 2)
+    after = world
+    for number in chosen:
+        comments = world["tickets"][number]["comments"]
+        after = put(after, "tickets", number, comments=[*comments, Either((figure, f"{what}: {figure}"))])
+    first, second = (world["tickets"][number]["summary"] for number in chosen)
+    words = (
+        f'Comment on the tickets "{first}" and "{second}" with the figure that the page {name} of the wiki '
     )
-    words = f"The page {name} of the wiki is wrong about {what}: it is {new}. Correct the figure."
-    return Goal(words, WORK.with_page(name, text))
+    return Goal(f'{words}has for "{what}".', after)
 
 
-_TITLES = ("DiveLog", "PilotList", "KeyBoard", "FuelPrices")
-
-
-def _page(seed: int) -> Goal:
-    name, text = choose(_TITLES, seed), choose(_WORDS, seed, 3)
-    return Goal(f'Make a page {name} in the wiki with the text "{text}".', WORK.with_page(name, text))
-
-
+_TICKET = 'the ticket "{summary}"'
 QUESTIONS: dict[str, Template] = {
-    "owner": _field("owner", 'Who owns the ticket "{summary}"?', 0),
-    "priority": _field("priority", 'Which priority has the ticket "{summary}"?', 1),
-    "component": _field("component", 'To which component does the ticket "{summary}" belong?', 2),
-    "milestone": _field("milestone", 'For which milestone is the ticket "{summary}" planned?', 3),
-    "reporter": _field("reporter", 'Who reported the ticket "{summary}"?', 5),
-    "resolution": _field("resolution", 'How was the ticket "{summary}" resolved?', 0, closed=True),
-    "number": _number,
-    "open-tickets": _open_tickets,
+    "owner": _asked(f"Who owns {_TICKET}?", "owner"),
+    "priority": _asked(f"Which priority has {_TICKET}?", "priority"),
+    "component": _asked(f"To which component does {_TICKET} belong?", "component"),
+    "milestone": _asked(f"For which milestone is {_TICKET} planned?", "milestone"),
+    "reporter": _asked(f"Who reported {_TICKET}?", "reporter"),
+    "resolution": _asked(f"How was {_TICKET} resolved?", "resolution", _closed),
+    "number": ask(
+        f"Which number has {_TICKET}? Answer with it alone.", "tickets", lambda world, key, row: key
+    ),
+    "open-tickets": count(
+        "How many tickets of the milestone {milestone} with the owner {owner} are not closed?",
+        "tickets",
+        ("milestone", "owner"),
+        _open,
+    ),
     "fact": _fact,
 }
 CHANGES: dict[str, Template] = {
     "new": _new,
-    "comment": _comment,
-    "resolve": _resolve,
-    "resolve-with-comment": _resolve_with_comment,
-    "reopen": _reopen,
-    "reassign": _reassign,
+    "comment": change(
+        f'Add the comment "{{text}}" to {_TICKET}.', "tickets", _open, texts={"text": note}, comments=_comment
+    ),
+    "resolve": change(
+        f"Close {_TICKET}: it is resolved as {{new_resolution}}.",
+        "tickets",
+        _open,
+        status="closed",
+        resolution=one_of(RESOLUTIONS),
+    ),
+    "resolve-with-comment": change(
+        f'Close {_TICKET} as {{new_resolution}}, with the comment "{{text}}".',
+        "tickets",
+        _open,
+        texts={"text": note},
+        status="closed",
+        resolution=one_of(RESOLUTIONS),
+        comments=_comment,
+    ),
+    "reopen": change(f"Open {_TICKET} again.", "tickets", _closed, status="reopened", resolution=""),
+    "reassign": change(
+        f"Give {_TICKET} to {{new_owner}}, who becomes its owner.",
+        "tickets",
+        _open,
+        owner=lambda world, draw, row, column: draw.other(
+            sorted({one["reporter"] for one in world["tickets"].values()}), row["owner"]
+        ),
+        status="assigned",
+    ),
     "append": _append,
     "correct": _correct,
     "page": _page,
-    "set-priority": _changed(
-        "Set the priority of ticket #{number} to {priority}.", 0, priority=_other("priority", PRIORITIES)
+    "set-priority": change(
+        f"Set the priority of {_TICKET} to {{new_priority}}.", "tickets", _open, priority=other(PRIORITIES)
     ),
-    "set-component": _component,
-    "set-milestone": _changed(
-        "Plan ticket #{number} for the milestone {milestone}.",
-        4,
-        milestone=_other("milestone", tuple(MILESTONES)),
+    "set-component": change(
+        f"Move {_TICKET} to the component {{new_component}}.",
+        "tickets",
+        _open,
+        effect=_owner_of_component,
+        component=other_in("components"),
     ),
-    "set-type": _changed("Ticket #{number} is of type {type}: change it.", 1, type=_other("type", TYPES)),
-    "set-summary": _changed(
-        'Change the summary of ticket #{number} to "{summary}".',
-        3,
-        summary=lambda ticket, seed: (
-            f"{ticket.summary} ({choose(('urgent', 'north', 'old', 'again'), seed)})"
-        ),
+    "set-milestone": change(
+        f"Plan {_TICKET} for the milestone {{new_milestone}}.",
+        "tickets",
+        _open,
+        milestone=other_in("milestones"),
     ),
-    "set-keywords": _changed(
-        'Set the keywords of ticket #{number} to "{keywords}".',
-        5,
-        keywords=lambda ticket, seed: choose(("winter", "insurance", "divers", "night"), seed),
+    "set-type": change(f"Change {_TICKET} to the type {{new_type}}.", "tickets", _open, type=other(TYPES)),
+    "set-summary": change(
+        f'Change the summary of {_TICKET} to "{{new_summary}}".', "tickets", _open, summary=drawn(summary)
     ),
-    "set-priority-and-type": _changed(
-        "Ticket #{number} is of priority {priority} and of type {type}: change both.",
-        7,
-        priority=_other("priority", PRIORITIES),
-        type=_other("type", TYPES),
+    "set-keywords": change(
+        f'Set the keywords of {_TICKET} to "{{new_keywords}}".',
+        "tickets",
+        lambda one: _open(one) and not one["keywords"],
+        keywords=drawn(keywords),
     ),
-    "set-milestone-and-keywords": _changed(
-        'Plan ticket #{number} for the milestone {milestone}, and set its keywords to "{keywords}".',
-        8,
-        milestone=_other("milestone", tuple(MILESTONES)),
-        keywords=lambda ticket, seed: choose(("budget", "spare parts", "weather"), seed),
+    "set-priority-and-type": change(
+        f"Change {_TICKET} to the priority {{new_priority}} and the type {{new_type}}.",
+        "tickets",
+        _open,
+        priority=other(PRIORITIES),
+        type=other(TYPES),
     ),
+    "set-milestone-and-keywords": change(
+        f'Plan {_TICKET} for the milestone {{new_milestone}}, and set its keywords to "{{new_keywords}}".',
+        "tickets",
+        lambda one: _open(one) and not one["keywords"],
+        milestone=other_in("milestones"),
+        keywords=drawn(keywords),
+    ),
+    "postpone": _postpone,
+    "hand-over": _hand_over,
 }
 TEMPLATES = QUESTIONS | CHANGES
