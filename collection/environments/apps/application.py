@@ -72,7 +72,7 @@ class Application(abc.ABC):
         self.address = ""
         self.live = self.folder / "live"
         self.seed = 0
-        self.world = functools.lru_cache(maxsize=64)(self._world)
+        self.world = functools.lru_cache(maxsize=128)(self._world)
 
     def __enter__(self) -> Self:
         self.start()
