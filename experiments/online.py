@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 from collection.browser.chromium import find_programs
-from collection.environments.apps.suite import check_application, prepared, tasks_of
+from collection.environments.apps.suite import check_application, prepared
+from collection.environments.apps.tasks import tasks_of
 from collection.environments.miniwob import make_task
 from collection.fleet.config import EpisodeSettings
 from collection.fleet.live import check_live

@@ -436,20 +436,24 @@ def held_out_tasks(pages: Sequence[str], first_seed: int, seeds: int) -> list[Ta
 def _apps(settings: AppsSettings) -> Benchmark:
     """Installs `applications`, and makes a task of each of their templates for each seed.
 
-    The seeds are not held out, although they are not trained on: most tasks repeat those of other seeds.
+    A seed makes the world that its tasks are in, so worlds of seeds that nothing was trained on are unseen.
 
     Raises:
       UserError: a seed is trained on, or an application is not there or cannot be installed.
     """
-    from collection.environments.apps.suite import prepared, tasks_of
+    from collection.environments.apps.suite import level, prepared
+    from collection.environments.apps.tasks import tasks_of
 
     seeds = _seeds(settings.first_seed, settings.seeds)
     if not settings.applications:
         raise UserError("no tasks: set config.applications, see docs/apps.md")
     applications = prepared(settings.applications, settings.apps_folder)
     # Seed by seed, so that partial results cover every template.
-    tasks = [one for seed in seeds for application in applications for one in tasks_of(application, seed)]
-    return Benchmark("apps", tuple(one.task for one in tasks))
+    tasks = [
+        one.task for seed in seeds for application in applications for one in tasks_of(application, seed)
+    ]
+    levels = {task.task_id: level(*task.task_id.split("/")[:2]) for task in tasks}
+    return Benchmark("apps", tuple(tasks), levels=levels)
 
 
 def _seeds(first: int, count: int) -> range:

@@ -12,7 +12,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from collection.environments.apps.suite import prepared, tasks_of
+from collection.environments.apps.suite import prepared
+from collection.environments.apps.tasks import tasks_of
 from collection.environments.miniwob import make_task
 from collection.fleet.config import CollectSettings, resolved
 from collection.fleet.live import check_live

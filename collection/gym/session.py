@@ -14,7 +14,7 @@ from pathlib import Path
 from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.session import BrowserLostError, PageError
-from collection.environments.apps.suite import apps_folder, make_application, tasks_of
+from collection.environments.apps.suite import apps_folder, find_task, make_application
 from collection.environments.base import Environment, ExtractionError, SiteUnreachableError, View
 from collection.environments.miniwob import make_task, page_names
 from collection.environments.web import WebConfig
@@ -167,8 +167,7 @@ def find(name: str, seed: int, apps: str = "") -> Task:
             raise UserError(f"MiniWoB++ has no page {template!r}")
         return make_task(template, seed)
     application = make_application(kind, apps_folder(apps))
-    tasks = {one.task.task_id: one.task for one in tasks_of(application, seed)}
-    if f"{name}/{seed}" not in tasks:
-        templates = sorted({task.split("/")[1] for task in tasks})
-        raise UserError(f"{kind} has no template {template!r}: use {', '.join(templates)}")
-    return tasks[f"{name}/{seed}"]
+    if template not in application.templates:
+        templates = ", ".join(sorted(application.templates))
+        raise UserError(f"{kind} has no template {template!r}: use {templates}")
+    return find_task(application, f"{name}/{seed}").task

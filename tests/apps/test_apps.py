@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
+import pickle
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,7 +15,7 @@ import psutil
 import pytest
 
 from collection.browser.chromium import session_members
-from collection.environments.apps.application import hosts, restore_files, run_quietly
+from collection.environments.apps.application import hosts, run_quietly
 from collection.environments.apps.server import ServerCommand, ServerProcess, get
 from rmsweb_jax.errors import UserError
 from tests.apps.conftest import Notebook
@@ -99,54 +102,51 @@ def test_a_failing_program_is_reported_with_its_last_line() -> None:
         run_quietly(["no-such-program"])
 
 
-def test_files_are_set_back_and_journals_go(tmp_path: pathlib.Path) -> None:
-    kept, live = tmp_path / "kept", tmp_path / "live"
-    (kept / "locks").mkdir(parents=True)
-    (kept / "wiki.sqlite").write_text("as made")
-    restore_files(kept, live)
-    (live / "wiki.sqlite").write_text("edited")
-    (live / "wiki.sqlite-wal").write_text("more edits")
-    with (live / "wiki.sqlite").open() as reader:
-        restore_files(kept, live)
-        assert reader.read() == "edited"  # The open page still shows the edit.
-    assert {path.name: path.read_text() for path in live.iterdir()} == {"wiki.sqlite": "as made"}
-
-
-def test_files_in_folders_are_set_back_and_compared(notebook: type[Notebook], tmp_path: pathlib.Path) -> None:
+def test_files_and_databases_of_a_world_are_set_back(
+    notebook: type[Notebook], tmp_path: pathlib.Path
+) -> None:
     application = notebook(tmp_path)
     application.prepare()
     (application.kept / "pages/old").mkdir(parents=True)
     (application.kept / "pages/old/first").write_text("as made")
+    with contextlib.closing(sqlite3.connect(application.kept / "base.db")) as database, database:
+        database.execute("CREATE TABLE notes (text TEXT)")
     with application:
         before = application.content()
-        assert before.keys() == {"note", "pages/old/first"}
+        assert before.keys() == {"note", "pages/old/first", "base.db"}
+        taken = application.snapshot()
         (application.data / "pages/old/first").write_text("edited")
         (application.data / "pages/new").write_text("new")
-        assert application.content() != before
-        application.reset()
-        assert application.content() == before
+        with contextlib.closing(sqlite3.connect(application.data / "base.db")) as server:
+            server.execute("INSERT INTO notes VALUES ('open')")
+            server.commit()
+            edited, changed = application.snapshot(), application.content()
+            assert changed != before
+            application.reset(0)
+            assert application.content() == before
+            application.restore(edited)
+            assert application.content() == changed
+            assert server.execute("SELECT * FROM notes").fetchall() == [("open",)]
+            application.restore(pickle.loads(pickle.dumps(taken)))
+            assert application.content() == before
+            assert server.execute("SELECT * FROM notes").fetchall() == []
     assert application.address == ""
 
 
-def test_a_journal_that_goes_while_files_are_set_back_is_gone(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+def test_a_world_is_filled_in_once_and_is_that_of_its_seed(
+    notebook: type[Notebook], tmp_path: pathlib.Path
 ) -> None:
-    kept, live = tmp_path / "kept", tmp_path / "live"
-    for folder in (kept, live):
-        folder.mkdir()
-        (folder / "wiki.sqlite").write_text(folder.name)
-    (live / "wiki.sqlite-wal").write_text("edits")
-    is_file = pathlib.Path.is_file
-
-    def closed_meanwhile(path: pathlib.Path) -> bool:
-        there = is_file(path)
-        if path.suffix == ".sqlite-wal":
-            path.unlink()
-        return there
-
-    monkeypatch.setattr(pathlib.Path, "is_file", closed_meanwhile)
-    restore_files(kept, live)
-    assert {path.name: path.read_text() for path in live.iterdir()} == {"wiki.sqlite": "kept"}
+    one, other = notebook(tmp_path), notebook(tmp_path)
+    one.prepare()
+    with one, other:
+        texts = set()
+        for seed in (0, 5, 0, 5, 7):
+            one.reset(seed)
+            other.reset(seed)
+            assert one.read() == other.read() == one.world(seed)
+            texts.add(one.world(seed)["notes"][1]["text"])
+        assert len(texts) == notebook.filled == 3
+        assert one.goal("write", 5) == other.goal("write", 5) != one.goal("write", 7)
 
 
 def test_an_application_is_made_once_and_again_for_a_new_version(
@@ -163,20 +163,22 @@ def test_an_application_is_made_once_and_again_for_a_new_version(
     assert notebook.made == 2  # The half-made one does not count.
     monkeypatch.setattr(notebook, "version", "2")
     notebook(tmp_path).prepare()
-    assert (tmp_path / "notebook/kept/note").read_text() == "version 2"
+    assert notebook.made == 3
 
 
-def test_a_version_is_the_same_in_every_process() -> None:
-    """A set has another order in each."""
+def test_worlds_and_goals_are_the_same_in_every_process() -> None:
+    """Sets have another order in each."""
     program = (
+        "import pathlib\n"
         "from collection.environments.apps.application import digest\n"
-        "from collection.environments.apps.ihatemoney.site import PROJECTS\n"
-        "print(digest(PROJECTS, ('a', 1.5)), digest(PROJECTS, ('a', 2.5)))"
+        "from collection.environments.apps.suite import make_application\n"
+        "trac = make_application('trac', pathlib.Path('apps'))\n"
+        "print(digest(trac.world(3), [trac.goal(name, 3) for name in trac.templates]))"
     )
     printed = {
         run_quietly([sys.executable, "-c", program], environment={"PYTHONHASHSEED": seed}) for seed in "123"
     }
-    assert len(printed) == 1 and len(set(printed.pop().split())) == 2
+    assert len(printed) == 1
 
 
 def test_instances_share_no_visitor_changes(notebook: type[Notebook], tmp_path: pathlib.Path) -> None:
@@ -188,9 +190,10 @@ def test_instances_share_no_visitor_changes(notebook: type[Notebook], tmp_path: 
     orphan.mkdir(parents=True)
     with one, other:
         assert not orphan.exists()
+        text = (other.data / "note").read_text()
         (one.data / "note").write_text("mine")
-        assert (other.data / "note").read_text() == "version 1"
-        one.reset()
-        assert (one.data / "note").read_text() == "version 1"
+        assert (other.data / "note").read_text() == text
+        one.reset(0)
+        assert (one.data / "note").read_text() == text
         assert hosts([one]) == {"notebook.test": "127.0.0.1:1"}
     assert not list((tmp_path / "notebook/live").iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import pathlib
 import sys
 
 import psutil
@@ -14,7 +15,9 @@ from collection.browser.guard.config import GuardConfig
 from collection.environments.apps import suite
 from collection.environments.apps.application import Application
 from collection.environments.apps.server import ServerCommand, ServerProcess
-from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending, make_task
+from collection.environments.apps.tasks import AppEnvironment, make_task, tasks_of
+from collection.environments.apps.templates import Draw, change
+from collection.environments.apps.world import World
 from collection.environments.web import WebEnvironment
 from collection.fleet.browser_pool import BrowserPool
 from collection.fleet.config import CollectSettings, RecyclePolicy, resolved
@@ -45,9 +48,19 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 class Counter(Application):
     name, host, version = "counter", "counter.test", "1"
+    templates = {"once": change("Press the button once.", "counter", presses=1)}  # noqa: RUF012
+
+    def make_world(self, draw: Draw) -> World:
+        return {"counter": {"all": {"presses": 0}}}
+
+    def read(self) -> World:
+        return {"counter": {"all": {"presses": int((self.data / "count").read_text())}}}
 
     def _make(self) -> None:
-        (self.kept / "count").write_text("0")
+        pass
+
+    def _fill(self, world: World, data: pathlib.Path) -> None:
+        (data / "count").write_text(str(world["counter"]["all"]["presses"]))
 
     def _serve(self) -> str:
         command = ServerCommand(
@@ -64,16 +77,10 @@ class Counter(Application):
         self._server.close()
 
 
-def counter_tasks(counter: Counter, seed: int) -> list[AppTask]:
-    def check(end: Ending) -> bool:
-        return (counter.data / "count").read_text() == "1"
-
-    return [make_task(counter, "once", seed, "Press the button once.", check)]
-
-
 @pytest.fixture
 def pool(tmp_path, monkeypatch):
-    monkeypatch.setitem(suite._KINDS, "counter", suite.ApplicationKind(Counter, counter_tasks))
+    monkeypatch.setitem(sys.modules, "collection.environments.apps.counter", sys.modules[__name__])
+    monkeypatch.setitem(suite._CLASSES, "counter", "counter:Counter")
     config = BrowserConfig(width=400, height=300, quiet_ms=20, settle_ms=300)
     with BrowserPool(config, GuardConfig(), RecyclePolicy(), apps=str(tmp_path / "apps")) as one:
         yield one
@@ -81,7 +88,7 @@ def pool(tmp_path, monkeypatch):
 
 def test_an_application_is_played_in_a_worker_and_ends_with_it(pool, tmp_path):
     (counter,) = suite.prepared(["counter"], str(tmp_path / "apps"))
-    tasks = [one.task for one in suite.tasks_of(counter, 3)]
+    tasks = [one.task for one in tasks_of(counter, 3)]
     assert tasks[0].task_id == "counter/once/3" and tasks[0].environment == "app"
     for _ in range(2):  # It is set back in between.
         browser = pool.browser(tasks[0])
@@ -107,7 +114,7 @@ def test_what_is_not_there_is_one_line(pool, tmp_path):
         suite.make_application("other", tmp_path)
     counter = suite.make_application("counter", tmp_path / "apps")
     with pytest.raises(UserError, match=r"call prepare\(\) first"):
-        pool.browser(suite.tasks_of(counter, 0)[0].task)
+        pool.browser(tasks_of(counter, 0)[0].task)
     for name in ("counter/twice/0", "counter/once/x"):
         with pytest.raises(UserError, match="is not one of counter"):
             suite.find_task(counter, name)
@@ -140,7 +147,7 @@ def test_checks_and_resets_are_tried_before_a_run(pool, tmp_path, monkeypatch, c
 
 def test_the_scripted_teacher_is_refused(pool, tmp_path):
     (counter,) = suite.prepared(["counter"], str(tmp_path / "apps"))
-    jobs = [Job(one.task, 1) for one in suite.tasks_of(counter, 0)]
+    jobs = [Job(one.task, 1) for one in tasks_of(counter, 0)]
     settings = resolved(from_config(CollectSettings, get_config("demo")))
     with pytest.raises(UserError, match=r"scripted teacher knows MiniWoB\+\+ alone; name a model"):
         run_tasks(jobs, tmp_path / "run", settings, None, "play")
@@ -149,8 +156,8 @@ def test_the_scripted_teacher_is_refused(pool, tmp_path):
 def test_a_reset_that_restores_nothing_is_found_although_visits_change_nothing(pool, tmp_path, monkeypatch):
     (counter,) = suite.prepared(["counter"], str(tmp_path / "apps"))
     with counter:
-        monkeypatch.setattr(counter, "reset", lambda: None)
+        monkeypatch.setattr(counter, "reset", lambda seed: None)
         with pytest.raises(
-            UserError, match=r"holds something else than before: its reset\(\) must restore all"
+            UserError, match="holds something else than before: name the tables that visits write"
         ):
             suite.check_application(counter, 0)

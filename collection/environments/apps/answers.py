@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dateutil import parser
 
 _NUMBER = re.compile(r"(?<![\w.])[-+\u2212]?\d+(?:[,\u202f ]\d{3})*(?:\.\d+)?(?![\w]|\.\d)")
+_DEFAULTS = (datetime.datetime(2000, 1, 1), datetime.datetime(2001, 2, 2))
 _ISO = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _NEGATION = re.compile(r"\b(?:not|no|never|neither|nor|isn't|wasn't|or)\b", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
@@ -40,6 +41,8 @@ class Answer:
         """
         if isinstance(self.value, str):
             return self._accepts_text(given)
+        if _NEGATION.search(given):
+            return False
         if isinstance(self.value, datetime.date):
             return self.value in _days(given) and len(set(_days(given))) == 1
         numbers = _numbers(given)
@@ -86,9 +89,11 @@ def _days(text: str) -> list[datetime.date]:
     found = [datetime.date.fromisoformat(one) for one in _ISO.findall(text) if _is_day(one)]
     if not found and re.search(r"[A-Za-z]{3}", text):
         try:
-            found = [parser.parse(text, fuzzy=True).date()]
+            # What the text leaves out comes from the default: two of them find that out.
+            read = {parser.parse(text, fuzzy=True, default=default).date() for default in _DEFAULTS}
         except (ValueError, OverflowError):
             return []
+        found = list(read) if len(read) == 1 else []
     return found
 
 

@@ -5,11 +5,13 @@ python -m collection.environments.apps.check trac buku
 
 from __future__ import annotations
 
+import collections
 import time
 
 from absl import app, flags
 
-from collection.environments.apps.suite import check_application, prepared
+from collection.environments.apps.application import Application
+from collection.environments.apps.suite import check_application, level, prepared
 from rmsweb_jax.errors import UserError, user_errors
 
 _APPS = flags.DEFINE_string("apps_folder", "", "Where applications are installed; empty: the user's cache.")
@@ -30,10 +32,17 @@ def main(argv: list[str]) -> None:
                 application.reset(_SEED.value)
                 reset_ms = 1000 * (time.monotonic() - begun)
             print(
-                f"{name}: {len(application.templates)} templates; nothing is paid to who does nothing; a "
-                f"reset restores it, in {reset_ms:.1f} ms; installed in {installed - begin:.1f} s below "
-                f"{application.folder}"
+                f"{name}: {len(application.templates)} templates{_levels(application)}; nothing is paid to "
+                f"who does nothing; a reset restores it, in {reset_ms:.1f} ms; installed in "
+                f"{installed - begin:.1f} s below {application.folder}"
             )
+
+
+def _levels(application: Application) -> str:
+    """How many templates there are of each level, in brackets."""
+    found = collections.Counter(level(application.name, template) for template in application.templates)
+    named = [f"{found[name]} {name}" for name in ("easy", "medium", "hard") if found[name]]
+    return f" ({', '.join(named)})" if named else ""
 
 
 if __name__ == "__main__":

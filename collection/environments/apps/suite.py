@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import pkgutil
 from collections.abc import Iterable
@@ -48,6 +50,24 @@ def application_class(name: str) -> type[Application]:
     for found in metadata.entry_points(group=GROUP, name=name):
         return found.load()
     raise UserError(f"there is no application {name!r}: use {', '.join(application_names())}")
+
+
+def level(name: str, template: str) -> str:
+    """How long a template's tasks are: easy, medium or hard.
+
+    Easy tasks take the hand-written policies at most 4 steps, medium ones 9. The steps are in `levels.json`;
+    templates that are not there have no level.
+    """
+    steps, _ = _sizes().get(name, {}).get(template, (0, 0))
+    return next(
+        level for most, level in ((0, ""), (4, "easy"), (9, "medium"), (999, "hard")) if steps <= most
+    )
+
+
+@functools.cache
+def _sizes() -> dict[str, dict[str, tuple[int, int]]]:
+    """Steps, and pages seen, of each template's hand-written policy: the most of several seeds."""
+    return json.loads(Path(__file__).with_name("levels.json").read_bytes())
 
 
 def apps_folder(setting: str) -> Path:
