@@ -9,7 +9,7 @@ from typing import Any
 from collection.environments.apps.answers import Answer
 from collection.environments.apps.tasks import Ending
 from collection.environments.apps.templates import Goal
-from collection.environments.apps.world import Accepts, New, World, drop, put
+from collection.environments.apps.world import Accepts, Anything, New, World, drop, put
 
 # Name of the mutant, what the application holds, and the ending.
 Mutant = tuple[str, World, Ending]
@@ -17,7 +17,9 @@ Mutant = tuple[str, World, Ending]
 
 def right(goal: Goal) -> tuple[World, Ending]:
     """An ending that does what the goal asks for."""
-    return concrete(goal.after), Ending(f"http://app.test{goal.page}", _text(goal.answer))
+    return concrete(goal.after), Ending(
+        f"http://app.test{goal.page}", goal.answer.text if goal.answer else ""
+    )
 
 
 def mutants(goal: Goal, before: World) -> Iterator[Mutant]:
@@ -26,7 +28,8 @@ def mutants(goal: Goal, before: World) -> Iterator[Mutant]:
     yield from (("wrong answer", after, Ending(end.url, text)) for text in _wrong_answers(goal))
     if goal.page:
         yield "wrong page", after, Ending("http://app.test/elsewhere", end.answer)
-    cells = list(_changed(before, after))
+    left_open = set(_left_open(goal.after, after))
+    cells = [cell for cell in _changed(before, after) if cell not in left_open]
     if cells:
         yield "nothing", before, end
     for table, key, column in cells:
@@ -51,6 +54,8 @@ def mutants(goal: Goal, before: World) -> Iterator[Mutant]:
             yield f"extra row gone: {table} {key}", drop(after, table, key), end
             yield f"extra row: {table}", put(after, table, _number(rows), **row), end
             for column, value in row.items():
+                if (table, key, column) in left_open:
+                    continue
                 yield (
                     f"extra change: {table} {key} {column}",
                     put(after, table, key, **{column: _other(value)}),
@@ -95,6 +100,13 @@ def _changed(before: World, after: World) -> Iterator[tuple[str, Any, str | None
                         yield table, key, column
 
 
+def _left_open(expected: World, after: World) -> Iterator[tuple[str, Any, str]]:
+    """The cells that may have any value."""
+    for table, rows in expected.items():
+        for key, row in zip(after[table], rows.values(), strict=True):
+            yield from ((table, key, name) for name, value in row.items() if isinstance(value, Anything))
+
+
 def _undone(before: World, after: World, table: str, key: Any, column: str | None = None) -> World:
     if column is not None:
         return put(after, table, key, **{column: before[table][key].get(column)})
@@ -113,17 +125,15 @@ def _other(value: Any) -> Any:
     return f"{value} other" if value else "other"
 
 
-def _text(answer: Answer | None) -> str:
-    return "" if answer is None else str(answer.value)
-
-
 def _wrong_answers(goal: Goal) -> Iterator[str]:
     if goal.answer is None:
         return
     value = goal.answer.value
     yield ""
     yield "I do not know."
-    if isinstance(value, str):
+    if isinstance(value, tuple | frozenset):
+        yield from _wrong_lists(goal.answer)
+    elif isinstance(value, str):
         yield f"not {value}"
         yield f"{value} or another"
         for other in goal.answer.others:
@@ -136,3 +146,20 @@ def _wrong_answers(goal: Goal) -> Iterator[str]:
         yield str(value + 1)
         yield f"{value} or {value + 1}"
         yield str(-value) if value else "7"
+
+
+def _wrong_lists(answer: Answer) -> Iterator[str]:
+    texts = [str(one) for one in answer.values]
+    for at, value in enumerate(answer.values):
+        yield ", ".join(texts[:at] + texts[at + 1 :])
+        new = [str(_next(value))] if not isinstance(value, str) else list(answer.others)
+        for one in new:
+            yield ", ".join([*texts[:at], one, *texts[at + 1 :]])
+            yield ", ".join([*texts, one])
+    kinds = {type(one) for one in answer.values}
+    if isinstance(answer.value, tuple) and len(kinds) < len(texts) and texts != texts[::-1]:
+        yield ", ".join(reversed(texts))
+
+
+def _next(value: Any) -> Any:
+    return value + (datetime.timedelta(days=1) if isinstance(value, datetime.date) else 1)

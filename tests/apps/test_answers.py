@@ -70,3 +70,40 @@ def test_numbers_of_the_question_may_be_repeated() -> None:
     assert not COUNT.accepts("Pier 12 has 8 lamps.", words)
     assert not COUNT.accepts("Pier 12 has 7 or 8 lamps.", words)
     assert Answer(12).accepts("12", words) and Answer(12).accepts("Pier 12 has 12.", words)
+
+
+_DAY = datetime.date(2009, 5, 1)
+_NAMES = frozenset({"Wren Island", "Great Wren Island"})
+
+
+@pytest.mark.parametrize(
+    ("value", "given", "passes"),
+    [
+        (("Wren Island", 12), "Wren Island, 12", True),
+        (("Wren Island", 12), "It has 12 more: wren island.", True),
+        (("Wren Island", 12), "Wren Island, 13", False),
+        (("Wren Island", 12), "Wren Island, 12 or 13", False),
+        (("Wren Island", 12), "Wren Island", False),
+        (("Wren Island", 12), "12", False),
+        (("Wren Island", 12), "Corran Island, 12", False),
+        (("Wren Island", 12), "Wren Island and Corran Island, 12", False),
+        (("Wren Island", _DAY), "Wren Island, 1 May 2009", True),
+        (("Wren Island", _DAY), "2009-05-01: Wren Island", True),
+        (("Wren Island", _DAY), "Wren Island, 2 May 2009", False),
+        (("Wren Island", "Rook"), "Wren Island, by Rook", True),
+        (("Wren Island", "Rook"), "Rook, Wren Island", False),
+        ((3, 4), "First 3, then 4", True),
+        ((3, 4), "4, 3", False),
+        (frozenset({3, 4}), "4, 3", True),
+        (_NAMES, "Great Wren Island; Wren Island", True),
+        (_NAMES, "Great Wren Island", False),
+        (_NAMES, "Wren Island, not Great Wren Island", False),
+        (_NAMES, "Great Wren Island, Wren Island, Corran Island", False),
+    ],
+)
+def test_an_answer_gives_all_values_and_no_other(value, given: str, passes: bool) -> None:
+    assert Answer(value, ("Corran Island",)).accepts(given) is passes
+
+
+def test_numbers_of_the_question_may_be_repeated_next_to_several() -> None:
+    assert Answer((3, 4)).accepts("Of the 12 islands, 3 and 4", "Which of the 12 islands ...?")

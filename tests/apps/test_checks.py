@@ -39,7 +39,7 @@ def test_memory_of_other_worlds_is_worth_no_more_than_the_most_frequent_answer(n
     paid, chance, repeated, tasks = 0, 0.0, 0, 0
     for template in application.templates:
         seen = [application.goal(template, seed) for seed in SEEN]
-        answers = {goal.words: str(goal.answer.value) for goal in seen if goal.answer}
+        answers = {goal.words: goal.answer.text for goal in seen if goal.answer}
         common = collections.Counter(answers.values()).most_common(1)[0][0] if answers else ""
         for seed in UNSEEN:
             goal = application.goal(template, seed)

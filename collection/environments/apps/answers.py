@@ -21,17 +21,31 @@ def _plain(text: str) -> str:
     return _SPACE.sub(" ", text.replace("\u2019", "'")).strip().strip("\"'`*.!:; ").casefold()
 
 
+Value = str | int | float | datetime.date
+
+
 @dataclasses.dataclass(frozen=True)
 class Answer:
     """What a question asks for.
 
     Attributes:
-      value: a text, a number, or a day.
+      value: a text, a number, or a day; several as a tuple in their order, or in any order as a frozenset.
       others: values that would be wrong: a sentence that has one of them in it does not answer.
     """
 
-    value: str | int | float | datetime.date
+    value: Value | tuple[Value, ...] | frozenset[Value]
     others: Collection[str] = ()
+
+    @property
+    def values(self) -> list[Value]:
+        if isinstance(self.value, frozenset):
+            return sorted(self.value, key=str)
+        return list(self.value) if isinstance(self.value, tuple) else [self.value]
+
+    @property
+    def text(self) -> str:
+        """One way to write it."""
+        return ", ".join(map(str, self.values))
 
     def accepts(self, given: str, words: str = "") -> bool:
         """Whether an answer gives the value, alone or in a sentence.
@@ -39,18 +53,41 @@ class Answer:
         Args:
           words: of the task; what the answer repeats of them does not count as another value.
         """
+        if isinstance(self.value, tuple | frozenset):
+            return self._accepts_all(given, words)
         if isinstance(self.value, str):
             return self._accepts_text(given)
         if _NEGATION.search(given):
             return False
         if isinstance(self.value, datetime.date):
             return self.value in _days(given) and len(set(_days(given))) == 1
-        numbers = _numbers(given)
-        known = _numbers(words)
-        rest = [one for one in numbers if not any(math.isclose(one, other) for other in known)]
         return any(
-            bool(found) and all(math.isclose(one, self.value, abs_tol=1e-9) for one in found)
-            for found in (numbers, rest)
+            bool(found) and all(_close(one, self.value) for one in found)
+            for found in _numbers_without(given, words)
+        )
+
+    def _accepts_all(self, given: str, words: str) -> bool:
+        ordered = isinstance(self.value, tuple)
+        rest, places = _plain(given), {}
+        # A longer name may have a shorter one in it; blanks keep the places of the others.
+        for name in sorted((one for one in self.values if isinstance(one, str)), key=len, reverse=True):
+            found = re.search(rf"(?<!\w){re.escape(_plain(name))}(?!\w)", rest)
+            if found is None:
+                return False
+            places[name] = found.start()
+            rest = re.sub(found.re, " " * len(found[0]), rest)
+        in_order = [places[name] for name in self.values if name in places]
+        wrong = any(_plain(one) and _has(rest, _plain(one)) for one in self.others)
+        if wrong or _NEGATION.search(rest) or (ordered and in_order != sorted(in_order)):
+            return False
+        days = [one for one in self.values if isinstance(one, datetime.date)]
+        if days and sorted(set(_days(rest))) != sorted(set(days)):
+            return False
+        numbers = [one for one in self.values if isinstance(one, int | float)]
+        arrange = list if ordered else sorted
+        return not numbers or any(
+            len(found) == len(numbers) and all(map(_close, arrange(found), arrange(numbers)))
+            for found in _numbers_without(rest, words)
         )
 
     def _accepts_text(self, given: str) -> bool:
@@ -82,6 +119,16 @@ def _numbers(text: str) -> list[float]:
         float(re.sub(r"[,\u202f ]", "", one).replace("\u2212", "-"))
         for one in _NUMBER.findall(_ISO.sub(" ", text))
     ]
+
+
+def _numbers_without(text: str, words: str) -> tuple[list[float], list[float]]:
+    """The numbers in a text, and those of them that other words do not have."""
+    numbers, known = _numbers(text), _numbers(words)
+    return numbers, [one for one in numbers if not any(_close(one, other) for other in known)]
+
+
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, abs_tol=1e-9)
 
 
 def _days(text: str) -> list[datetime.date]:

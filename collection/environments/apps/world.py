@@ -47,6 +47,16 @@ class Either:
         return any(same(one, value) for one in self.values)
 
 
+@dataclasses.dataclass(frozen=True)
+class Anything:
+    """A value that a task leaves open."""
+
+    example: Any = ""
+
+    def accepts(self, value: Any) -> bool:
+        return True
+
+
 def put(world: World, table: str, key: Any, **values: Any) -> World:
     """Returns the world with other values in a row, or with a new row."""
     rows = world[table]
