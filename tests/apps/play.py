@@ -10,7 +10,7 @@ import dataclasses
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from absl import app, flags
@@ -25,11 +25,12 @@ from collection.environments.apps.suite import prepared
 from collection.environments.apps.tasks import AppEnvironment, AppTask, Ending, shortfalls, template_task
 from collection.environments.web import WebEnvironment
 from rmsweb_jax.records.images import ImageStore
-from tests.apps.actor import ScriptedActor
-from tests.apps.policies import policies_of
+from tests.apps.actor import Policy, ScriptedActor
+from tests.apps.policies import policies_of, ways_of
 
 _SEEDS = flags.DEFINE_list("seeds", ["1000"], "Seeds of worlds and tasks.")
 _TEMPLATES = flags.DEFINE_list("templates", [], "Templates to play; none: all.")
+_OTHER_WAYS = flags.DEFINE_bool("other_ways", False, "Play what else does a task, or nearly does, instead.")
 _APPS = flags.DEFINE_string("apps_folder", "", "Where applications are installed; empty: the user's cache.")
 
 
@@ -50,9 +51,10 @@ class Played:
     text: str
 
 
-def play(application: Application, tasks: Sequence[AppTask], folder: Path) -> Iterator[Played]:
-    """Plays each task by its template's policy, in one browser."""
-    policies = policies_of(application.name)
+def play(
+    application: Application, tasks: Sequence[AppTask], policies: Mapping[str, Policy], folder: Path
+) -> Iterator[Played]:
+    """Plays each task by the policy of its template, in one browser."""
     actor = ScriptedActor({one.task.task_id: policies[template_of(one)] for one in tasks})
     images = ImageStore(folder / "episodes")
     config = GuardConfig(private=(application.url,))
@@ -82,6 +84,14 @@ def play(application: Application, tasks: Sequence[AppTask], folder: Path) -> It
             )
 
 
+def other_ways(application: Application, seed: int, folder: Path) -> Iterator[tuple[bool, Played]]:
+    """Plays what else does a task, or nearly does: yields whether it should be paid, and what came of it."""
+    for number, (template, policy, paid) in enumerate(ways_of(application.name)):
+        task = template_task(application, template, seed)
+        for one in play(application, [task], {template: policy}, folder / str(number)):
+            yield paid, one
+
+
 def template_of(one: AppTask) -> str:
     return one.task.task_id.split("/")[1]
 
@@ -95,7 +105,15 @@ def main(argv: list[str]) -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmsweb-apps-")))
         stack.enter_context(application)
-        for one in play(application, tasks, folder):
+        if _OTHER_WAYS.value:
+            for paid, one in other_ways(application, int(_SEEDS.value[0]), folder):
+                right = paid == (not one.lacks)
+                print(
+                    f"{one.task.task.task_id}: {'right' if right else 'WRONG'} {one.lacks} {one.text!r}",
+                    flush=True,
+                )
+            return
+        for one in play(application, tasks, policies_of(name), folder):
             solved += not one.lacks
             sizes.setdefault(template_of(one.task), []).append((one.steps, one.pages))
             mark = (

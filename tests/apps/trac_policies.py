@@ -246,6 +246,10 @@ def hand_over(page: Page) -> Playing:
 
 def new_page(page: Page) -> Playing:
     text, name = quoted(page)[0], re.findall(r"a page (\w+) in", page.request)[0]
+    yield from new_page_with(page, name, text)
+
+
+def new_page_with(page: Page, name: str, text: str) -> Playing:
     site = page.url.split("/wiki")[0].rstrip("/")
     page = yield "Open it", [{"go_to_url": {"url": f"{site}/wiki/{name}"}}]
     button = next(
@@ -286,3 +290,45 @@ POLICIES: dict[str, Policy] = {
     "set-priority-and-type": change,
     "set-milestone-and-keywords": change,
 }
+
+
+def priority_in_a_sentence(page: Page) -> Playing:
+    page = yield from found_ticket(page, quoted(page)[0])
+    yield done(f"The priority of the ticket is {value(page, 'Priority:').capitalize()}.")
+
+
+def priority_of_two(page: Page) -> Playing:
+    yield done("It is major, or minor.")
+
+
+def page_with_a_heading(page: Page) -> Playing:
+    """The page begins with its name, as the other pages do, and there are blank lines."""
+    text, name = quoted(page)[0], re.findall(r"a page (\w+) in", page.request)[0]
+    yield from new_page_with(page, name, f"= {name} =\n\n\n{text}\n\n")
+
+
+def comment_and_keywords(page: Page) -> Playing:
+    """Says what it should, but changes the keywords, too."""
+    text = others(page)[0]
+    page = yield from opened(page)
+    page = yield "Change it", fill(page, {"keywords": "extra"})
+    page = yield "Write it", [type_in(page.one(tag="textarea", name="comment"), text)]
+    yield from submit(page)
+
+
+def comment_from_the_preview(page: Page) -> Playing:
+    text = others(page)[0]
+    page = yield from found_ticket(page, ticket(page))
+    page = yield "Write it", [type_in(page.one(tag="textarea", name="comment"), f"\n{text}\n\n")]
+    page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", name="preview")))
+    page = yield "Preview", [click(page.one(tag="input", name="preview"))]
+    yield from submit(page)
+
+
+OTHER_WAYS: list[tuple[str, Policy, bool]] = [
+    ("priority", priority_in_a_sentence, True),
+    ("page", page_with_a_heading, True),
+    ("comment", comment_from_the_preview, True),
+    ("priority", priority_of_two, False),
+    ("comment", comment_and_keywords, False),
+]
