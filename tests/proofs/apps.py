@@ -1,4 +1,4 @@
-"""Applications: policies that solve, remember or guess, on unseen worlds. Debian 12, 15 minutes an application.
+"""Applications: policies that solve, remember or guess, on unseen worlds. Debian 12, 15 minutes each.
 
 What each application has given is kept in docs/results/apps, and only what is missing there is measured;
 APPS=trac,wiki measures these again.
@@ -195,7 +195,7 @@ def _publish(kept: Mapping[str, dict[str, Any]]) -> None:
         ),
         ("wrong endings are not paid", f"{paid} of {tried}", not paid),
         (
-            "memory of seeds 0 to 999 is paid on seeds 1000 to 1015 no more often than the most frequent answer",
+            "memory of seeds 0 to 999 is paid on 1000 to 1015 no more often than the most frequent answer",
             f"{sums['remembered']} and {sums['constant']} of {sums['questions']} questions",
             all(one["remembered"] <= one["constant"] for one in kept.values()),
         ),
