@@ -120,7 +120,7 @@ def memory(application: Application) -> dict[str, Any]:
     for seed in REMEMBERED:
         for name in application.templates:
             goal = application.goal(name, seed)
-            answers[name][goal.words] = str(goal.answer.value) if goal.answer else ""
+            answers[name][goal.words] = goal.answer.text if goal.answer else ""
     common = {name: collections.Counter(seen.values()).most_common(1)[0][0] for name, seen in answers.items()}
     for seed in UNSEEN:
         world = application.world(seed)
