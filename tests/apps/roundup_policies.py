@@ -32,9 +32,7 @@ def wish(page: Page, pattern: str) -> str:
 
 
 def opened(page: Page) -> Moves:
-    """The issue of the request, given by its number or by its title."""
-    if match := re.search(r"[Ii]ssue (\d+)", page.request):
-        return (yield from numbered(page, match[1]))
+    """The issue of the request."""
     return (yield from found(page, wish(page, r'issue "([^"]*)"')))
 
 
@@ -69,7 +67,7 @@ def number(page: Page) -> Playing:
 def creator(page: Page) -> Playing:
     page = yield from opened(page)
     page = yield from scroll_until(page, lambda now: any("Created on" in line for line in now.lines))
-    yield done(page.match(r"Created on .* by (\w+), last")[1])
+    yield done(page.match(r"Created on .* by ([\w.]+), last")[1])
 
 
 def superseder(page: Page) -> Playing:
@@ -92,7 +90,7 @@ def last_author(page: Page) -> Playing:
     """The last message comes first."""
     page = yield from opened(page)
     page = yield from scroll_until(page, lambda now: any(line.startswith("Author: ") for line in now.lines))
-    yield done(page.match(r"^Author: (\w+)$")[1])
+    yield done(page.match(r"^Author: ([\w.]+)$")[1])
 
 
 def phone_of(page: Page, login: str) -> Moves:
@@ -112,14 +110,21 @@ def phone(page: Page) -> Playing:
     page = yield from press(page, "User List", "a")
     lines = list(page.lines)
     name = next(name for name in names if name in lines)
-    yield done(next(line for line in lines[lines.index(name) :] if line.startswith("555-")))
+    yield done(next(line for line in lines[lines.index(name) :] if re.fullmatch(r"\d+-555-\d+", line)))
+
+
+_FIGURE = r"says that the [a-z ]+ (\d+)"
+
+
+def figure(page: Page) -> Moves:
+    """The page, once it shows a message with a figure."""
+    page = yield from opened(page)
+    return (yield from scroll_until(page, lambda now: any(re.search(_FIGURE, line) for line in now.lines)))
 
 
 def fact(page: Page) -> Playing:
-    page = yield from opened(page)
-    pattern = r"^(?:The new part costs|The drawing is in drawer|The crack is|The supplier needs) (\d+)"
-    page = yield from scroll_until(page, lambda now: any(re.search(pattern, line) for line in now.lines))
-    yield done(page.match(pattern)[1])
+    page = yield from figure(page)
+    yield done(page.match(_FIGURE)[1])
 
 
 def said(page: Page) -> Playing:
@@ -134,11 +139,12 @@ def said(page: Page) -> Playing:
         page = yield "Go back", [{"go_back": {}}]
 
 
+_LOGIN = r"([a-z]+(?:\.[a-z]+)?)"
 # Name of a field of the search -> how a request gives it.
 _FILTERS = {
-    "status": r"status ([\w-]+)",
-    "keyword": r"keyword (\w+)",
-    "assignedto": r"assigned to (\w+)",
+    "status": r"the status (?!of)([\w-]+)",
+    "keyword": r'keyword "([^"]*)"',
+    "assignedto": f"assigned to {_LOGIN}",
     "priority": r"priority (\w+)",
 }
 
@@ -197,13 +203,12 @@ def filled(page: Page, **values: str) -> Moves:
 
 # Name of a field -> how a request gives its new value.
 _GIVEN = {
-    "title": r'(?:title of issue \d+ to|new issue) "([^"]*)"',
-    "priority": r'(?:priority of (?:issue \d+|the issue "[^"]*") to|with the priority|: priority) (\w+)',
-    "status": r"(?:status(?: of issue \d+)? to|, status) ([a-z-]+)",
-    "assignedto": r"(?:ssign the issue .* to|assigned to|assign it to) ([a-z]+)[.,]",
+    "title": r'(?:title of the issue "[^"]*" to|new issue) "([^"]*)"',
+    "priority": r'(?:priority of the issue "[^"]*" to|with the priority|: priority) (\w+)',
+    "status": r'(?:status(?: of the issue "[^"]*")? to|, status) ([a-z-]+)',
+    "assignedto": rf'(?:Assign the issue "[^"]*" to|assigned to|assign it to) {_LOGIN}[.,]',
     "@note": r'message "([^"]*)"(?:,| to|:)',
-    "superseder": r"enter (\d+)",
-    "keyword": r"with the keyword (\w+)",
+    "keyword": r'with the keyword "([^"]*)"',
 }
 
 
@@ -262,30 +267,29 @@ def hand_back(page: Page) -> Playing:
 
 
 def remove_message(page: Page) -> Playing:
-    """The last message comes first."""
+    """The button is above the message."""
+    text = quoted(page)[0]
     page = yield from opened(page)
-    yield from removed_row(page, "msg")
-
-
-def removed_row(page: Page, kind: str) -> Playing:
-    link = next(
-        (one for one in page.all(tag="a") if one.attributes.get("href", "").startswith(f"/{kind}")), None
-    )
-    if link is None:
-        raise NotShownError(f"no {kind} at {page.url}")
-    buttons = [one.index for one in page.all(tag="input", value="remove") if one.index > link.index]
-    yield "Remove it", [click(buttons[0])]
+    page = yield from scroll_until(page, lambda now: text in now.lines)
+    lines = list(page.lines)
+    buttons = re.findall(r"\[(\d+)\]<input[^>]*value=remove", "\n".join(lines[: lines.index(text)]))
+    yield "Remove it", [click(int(buttons[-1]))]
     yield done("Removed.")
 
 
 def remove_file(page: Page) -> Playing:
     page = yield from opened(page)
-    yield from removed_row(page, "file")
+    page = yield from scroll_until(page, lambda now: bool(files(now)))
+    link = page.one(files(page)[0], "a")
+    buttons = [one.index for one in page.all(tag="input", value="remove") if one.index > link]
+    yield "Remove it", [click(buttons[0])]
+    yield done("Removed.")
 
 
 def rename_file(page: Page) -> Playing:
     name = wish(page, r" to ([\w.-]+\.txt)\.")
     page = yield from opened(page)
+    page = yield from scroll_until(page, lambda now: bool(files(now)))
     links = [one for one in page.all("edit", "a") if one.attributes.get("href", "").startswith("/file")]
     page = yield "Edit the file", [click(links[0].index)]
     yield from filled(page, name=name)
@@ -305,12 +309,21 @@ def new(page: Page) -> Playing:
     yield done("Reported.")
 
 
+def supersede(page: Page) -> Playing:
+    old, replacing = quoted(page)
+    page = yield from found(page, replacing)
+    number = number_of(page)
+    page = yield from found(page, old)
+    yield from filled(page, superseder=number, status="resolved")
+    yield done("Replaced.")
+
+
 def new_superseder(page: Page) -> Playing:
-    old = wish(page, r"superseder of issue (\d+)")
+    old = quoted(page)[1]
     page = yield from reported(page, wishes(page))
-    new_number = number_of(page)
-    page = yield from numbered(page, old)
-    yield from filled(page, superseder=new_number)
+    number = number_of(page)
+    page = yield from found(page, old)
+    yield from filled(page, superseder=number)
     yield done("Reported.")
 
 
@@ -331,7 +344,7 @@ def keywords_page(page: Page) -> Moves:
 
 
 def keyword_if_missing(page: Page) -> Playing:
-    keyword = quoted(page)[0]
+    keyword = quoted(page)[1]
     page = yield from keywords_page(page)
     if not page.all(keyword, "a"):
         page = yield from filled(page, name=keyword)
@@ -356,29 +369,49 @@ def rename_keyword(page: Page) -> Playing:
 
 
 def own_phone(page: Page) -> Playing:
-    text = wish(page, r"to (555-\d+)\.")
+    text = wish(page, r"to ([\d-]+)\.")
     page = yield from press(page, "Your Details", "a")
     yield from filled(page, phone=text)
     yield done("Changed.")
 
 
 def organisation(page: Page) -> Playing:
-    login = wish(page, r"(\w+) \w+ has moved").lower()
-    text = wish(page, r"this user to ([\w ]+)\.")
-    page = yield from phone_of(page, login)
+    """The login name is a link before the name."""
+    realname, text = wish(page, r"^(\w+ \w+) has moved"), wish(page, r"this user to ([\w ]+)\.")
+    page = yield from press(page, "User List", "a")
+    lines = list(page.lines)
+    links = re.findall(r"\[(\d+)\]<a", "\n".join(lines[: lines.index(realname)]))
+    page = yield "Open the user", [click(int(links[-1]))]
     yield from filled(page, organisation=text)
     yield done("Changed.")
 
 
-def new_person(page: Page) -> Playing:
+def added_person(page: Page) -> Moves:
     realname, username, place = quoted(page)[:3]
     address = wish(page, r"address (\S+);")
     page = yield from press(page, "Add User", "a")
-    page = yield from filled(page, realname=realname, username=username, organisation=place, address=address)
-    if match := re.search(r"assign issue (\d+)", page.request):
-        page = yield from numbered(page, match[1])
+    return (
+        yield from filled(page, realname=realname, username=username, organisation=place, address=address)
+    )
+
+
+def new_person(page: Page) -> Playing:
+    username, *titles = quoted(page)[1::2]
+    page = yield from added_person(page)
+    if titles:
+        page = yield from found(page, titles[0])
         yield from filled(page, assignedto=username)
     yield done("Added.")
+
+
+def onboard(page: Page) -> Playing:
+    _, username, _, keyword, _ = quoted(page)
+    values = {**wishes(page), "assignedto": username, "keyword": keyword}
+    page = yield from added_person(page)
+    page = yield from keywords_page(page)
+    page = yield from filled(page, name=keyword)
+    yield from reported(page, values)
+    yield done("Added all three.")
 
 
 def save_query(page: Page) -> Playing:
@@ -422,12 +455,32 @@ def two(page: Page) -> Playing:
 
 
 def same_as(page: Page) -> Playing:
-    second, first = re.findall(r"issue (\d+)", page.request)
-    page = yield from numbered(page, first)
+    second, first = quoted(page)
+    page = yield from found(page, first)
     values = {name: value(page, name) for name in ("priority", "assignedto")}
-    page = yield from numbered(page, second)
+    page = yield from found(page, second)
     yield from filled(page, **values)
     yield done("Changed.")
+
+
+def pass_on(page: Page) -> Playing:
+    _, *titles = quoted(page)
+    page = yield from figure(page)
+    text = page.match(_FIGURE)[1]
+    for title in titles:
+        page = yield from found(page, title)
+        page = yield from filled(page, **{"@note": text})
+    yield done("Passed on.")
+
+
+def note_phone(page: Page) -> Playing:
+    title = quoted(page)[0]
+    page = yield from opened(page)
+    page = yield from phone_of(page, value(page, "assignedto"))
+    text = value(page, "phone")
+    page = yield from found(page, title)
+    yield from filled(page, **{"@note": text})
+    yield done("Written.")
 
 
 def every(name: str, pattern: str) -> Policy:
@@ -472,11 +525,11 @@ POLICIES: dict[str, Policy] = {
     "rename": change,
     "assign": change,
     "unassign": unassign,
-    "add-keyword": added("keyword", r"keyword (\w+)"),
-    "remove-keyword": removed("keyword", r"keyword (\w+)"),
-    "add-nosy": added("nosy", r"Add (\w+)"),
-    "remove-nosy": removed("nosy", r"Take (\w+)"),
-    "supersede": change,
+    "add-keyword": added("keyword", r'keyword "([^"]*)"'),
+    "remove-keyword": removed("keyword", r'keyword "([^"]*)"'),
+    "add-nosy": added("nosy", f"Add {_LOGIN}"),
+    "remove-nosy": removed("nosy", f"Take {_LOGIN}"),
+    "supersede": supersede,
     "note": change,
     "note-and-status": change,
     "note-and-assign": change,
@@ -495,11 +548,15 @@ POLICIES: dict[str, Policy] = {
     "organisation": organisation,
     "new-person": new_person,
     "new-person-assigned": new_person,
+    "onboard": onboard,
     "save-query": save_query,
     "delete-query": delete_query,
     "leave-out": leave_out,
     "two": two,
     "same-as": same_as,
-    "reassign-all": every("assignedto", r"assigned to \w+ to (\w+)"),
+    "reassign-all": every("assignedto", rf"assigned to [a-z.]+ to {_LOGIN}"),
     "raise-all": every("priority", r"get the priority (\w+)"),
+    "resolve-all": every("status", "to (resolved)"),
+    "pass-on": pass_on,
+    "note-phone": note_phone,
 }

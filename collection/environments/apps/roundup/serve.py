@@ -1,4 +1,4 @@
-"""Creates and serves a Roundup; run by the Python of its own environment: `create|serve DATA [PORT]`."""
+"""Makes, fills and serves a Roundup; run by its own environment: `make|fill|serve DATA [PORT]`."""
 
 # The application is in an environment of its own.
 # pyright: reportMissingImports=false
@@ -40,57 +40,76 @@ def _configure(home: pathlib.Path) -> None:
     config.save(str(home / "config.ini"))
 
 
-def create(data: pathlib.Path) -> None:
-    """Makes `tracker/` of Roundup's own template, from `work.json`."""
+def make(kept: pathlib.Path) -> None:
+    """Makes `tracker/` of Roundup's own template, without issues."""
     import roundup.instance
-    from roundup.date import Date
     from roundup.password import Password
 
-    work = json.loads((data / "work.json").read_text(encoding="utf-8"))
-    home = data / "tracker"
+    home = kept / "tracker"
     shutil.copytree(pathlib.Path(sys.prefix) / "share/roundup/templates/classic", home)
     _configure(home)
-    tracker = roundup.instance.open(str(home))
-    tracker.init(Password(os.urandom(16).hex(), scheme="SSHA"))
-    db = tracker.open("admin")
-    keywords = {name: db.keyword.create(name=name) for name in work["keywords"]}
-    users = {name: db.user.create(username=name, **fields) for name, fields in work["people"].items()}
-    for one in work["issues"]:
+    roundup.instance.open(str(home)).init(Password(os.urandom(16).hex(), scheme="SSHA"))
+
+
+def fill(data: pathlib.Path) -> None:
+    """Writes the world in `world.json` into the tracker."""
+    import roundup.instance
+    from roundup.date import Date
+
+    world = {
+        table: dict(rows)
+        for table, rows in json.loads((data / "world.json").read_text(encoding="utf-8")).items()
+    }
+    db = roundup.instance.open(str(data / "tracker")).open("admin")
+    keywords = {name: db.keyword.create(name=name) for name in world["keywords"]}
+    users = {
+        name: db.user.create(username=name, **row)
+        for name, row in world["users"].items()
+        if name not in ("admin", "anonymous")
+    }
+    for number, row in world["issues"].items():
         # Who is logged in is the creator.
-        db.setCurrentUser(one["messages"][0][0])
+        db.setCurrentUser(row["creator"])
         messages = [
-            db.msg.create(author=users[author], content=text, date=Date("2026-03-02.09:00"))
-            for author, text in one["messages"]
+            db.msg.create(author=users[one["author"]], content=one["text"], date=Date("2026-03-02.09:00"))
+            for one in world["messages"].values()
+            if one["issue"] == number
         ]
-        files = [db.file.create(name=name, type=kind, content=text) for name, kind, text in one["files"]]
+        files = [
+            db.file.create(name=one["name"], type=one["type"], content=one["content"])
+            for one in world["files"].values()
+            if one["issue"] == number
+        ]
         db.issue.create(
-            title=one["title"],
-            priority=db.priority.lookup(one["priority"]),
-            status=db.status.lookup(one["status"]),
-            assignedto=users.get(one["assignedto"]),
-            nosy=[users[name] for name in one["nosy"]],
-            keyword=[keywords[name] for name in one["keywords"]],
-            superseder=[str(number) for number in one["superseder"]],
+            title=row["title"],
+            priority=db.priority.lookup(row["priority"]),
+            status=db.status.lookup(row["status"]),
+            assignedto=users.get(row["assignedto"]),
+            nosy=[users[name] for name in row["nosy"]],
+            keyword=[keywords[name] for name in row["keywords"]],
+            superseder=[str(other) for other in row["superseder"]],
             messages=messages,
             files=files,
         )
-    db.setCurrentUser(work["user"])
     numbers = {"keyword": keywords, "assignedto": users}
-    saved = []
-    for name, filters in work["queries"].items():
-        values = {
-            one: numbers[one][value] if one in numbers else db.getclass(one).lookup(value)
-            for one, value in filters.items()
-        }
+    saved = {}
+    for row in world["queries"].values():
+        db.setCurrentUser(row["creator"])
+        values = {}
+        for name, value in (one.split(": ", 1) for one in row["filters"]):
+            values[name] = numbers[name][value] if name in numbers else db.getclass(name).lookup(value)
         url = (
             "@columns=id,activity,title,status,assignedto&@sort=activity&@group=priority"
             f"&@filter={','.join(values)}&@pagesize=50&@startwith=0&{urlencode(values)}"
         )
-        saved.append(db.query.create(name=name, klass="issue", url=url, private_for=users[work["user"]]))
-    db.user.set(users[work["user"]], queries=saved)
+        creator = users[row["creator"]]
+        made = db.query.create(name=row["name"], klass="issue", url=url, private_for=creator)
+        saved.setdefault(creator, []).append(made)
+    for creator, queries in saved.items():
+        db.user.set(creator, queries=queries)
     db.commit()
     db.close()
-    _date(home / "db/db")
+    _date(data / "tracker/db/db")
 
 
 def _date(path: pathlib.Path) -> None:
@@ -130,10 +149,10 @@ def serve(data: pathlib.Path, port: int, user: str = "kim") -> None:
 
 def main(command: str, data: str, port: str = "0") -> None:
     os.environ["TZ"] = "UTC"
-    if command == "create":
-        create(pathlib.Path(data))
-        return
-    serve(pathlib.Path(data), int(port))
+    if command == "serve":
+        serve(pathlib.Path(data), int(port))
+    else:
+        {"make": make, "fill": fill}[command](pathlib.Path(data))
 
 
 if __name__ == "__main__":

@@ -1,610 +1,593 @@
-"""Tasks at the issue tracker: templates, and checks of what it holds."""
+"""Tasks at Roundup: templates over the rows of its world."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from collection.environments.apps.roundup.site import (
+from collection.environments.apps.answers import Answer
+from collection.environments.apps.roundup.world import (
     FACTS,
-    KEYWORDS,
     ME,
-    PAPERS,
-    PEOPLE,
+    ORGANISATIONS,
     PRIORITIES,
-    SAVED,
     STATUSES,
-    WORK,
-    Issue,
-    Person,
-    Query,
-    Roundup,
-    Tracker,
+    file_name,
+    full_name,
+    issue,
+    keyword,
+    login_of,
+    note,
+    person,
+    phone,
+    query_name,
+    title,
 )
-from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
+from collection.environments.apps.templates import (
+    Draw,
+    Goal,
+    Template,
+    Where,
+    ask,
+    change,
+    create,
+    drawn,
+    other,
+    remove,
+)
+from collection.environments.apps.world import Either, New, Row, World, drop, put
+
+_ISSUE = 'the issue "{title}"'
+_MESSAGE = New("message")
 
 
-@dataclasses.dataclass(frozen=True)
-class Goal:
-    """What a task asks for; `answer` is "" if it asks for none."""
-
-    words: str
-    after: Tracker
-    answer: str = ""
+def _messages(world: World, number: Any) -> dict[Any, Row]:
+    return {key: row for key, row in world["messages"].items() if row["issue"] == number}
 
 
-Template = Callable[[int], Goal]
-# An issue and a seed -> the issue changed, and values for the words.
-Change = Callable[[Issue, int], tuple[Issue, Mapping[str, Any]]]
-Wanted = Callable[[Issue], object]
+def _is_open(row: Row) -> bool:
+    return row["status"] != "resolved"
 
 
-def roundup_tasks(application: Roundup, seed: int) -> list[AppTask]:
-    """Returns one task of each template."""
-    return [_task(application, name, template(seed), seed) for name, template in TEMPLATES.items()]
+def _people(world: World) -> dict[str, Row]:
+    """All but those that the software makes."""
+    return {login: row for login, row in world["users"].items() if row["realname"]}
 
 
-def _task(application: Roundup, name: str, goal: Goal, seed: int) -> AppTask:
-    def check(end: Ending) -> bool:
-        return application.work() == goal.after and (not goal.answer or end.answer.strip() == goal.answer)
-
-    return make_task(application, name, seed, f"{goal.words} The tracker is {application.url}/.", check)
+# Questions.
 
 
-def _issues(wanted: Wanted) -> list[tuple[int, Issue]]:
-    return [(number, issue) for number, issue in WORK.issues.items() if wanted(issue)]
+def _asked(words: str, form: str, of: Any, where: Where | None = None, among: str = "") -> Template:
+    return ask(f"{words} Answer with {form} alone.", "issues", of, where, among=among)
 
 
-def _any(_: Issue) -> bool:
-    return True
+def _question(words: str, form: str, world: World, value: str | int, others: Collection[str] = ()) -> Goal:
+    answer = Answer(value, [one for one in others if one != value])
+    return Goal(f"{words} Answer with {form} alone. Change nothing.", world, answer)
 
 
-def _other(old: str, values: Sequence[str], seed: int) -> str:
-    return choose([one for one in values if one != old], seed)
+def _replacement(world: World, number: int, row: Row) -> int:
+    return row["superseder"][0] if row["superseder"] else number
 
 
-def _question(words: str, form: str, answer: str) -> Goal:
-    return Goal(f"{words} Answer with {form} alone. Change nothing.", WORK, answer)
+def _file(world: World, number: Any) -> tuple[Any, Row]:
+    """The file of an issue; none has two."""
+    return next((key, row) for key, row in world["files"].items() if row["issue"] == number)
 
 
-def _asked(
-    words: str, form: str, offset: int, answer: Callable[[Issue], str], wanted: Wanted = _any
-) -> Template:
-    """A question about an issue, which is found by its title."""
-
-    def goal(seed: int) -> Goal:
-        _, issue = choose(_issues(wanted), seed, offset)
-        return _question(words.format(title=issue.title), form, answer(issue))
-
-    return goal
+def _author(at: int) -> Callable[[World, Any, Row], str]:
+    return lambda world, number, row: list(_messages(world, number).values())[at]["author"]
 
 
-def _number(issue: Issue) -> str:
-    return next(str(number) for number, one in WORK.issues.items() if one == issue)
+def _facts(world: World) -> Iterator[tuple[int, str, str, int]]:
+    """An issue's number, what its message says, what that is about, and the figure."""
+    for row in world["messages"].values():
+        for said, what in FACTS.items():
+            if found := re.search(said.format(r"(\d+)"), row["text"]):
+                yield row["issue"], row["text"], what, int(found[1])
 
 
-def _replacement(issue: Issue) -> str:
-    return str(next(iter(issue.superseder))) if issue.superseder else _number(issue)
+def _fact(world: World, draw: Draw) -> Goal:
+    number, _, what, figure = draw.choice(list(_facts(world)))
+    name = world["issues"][number]["title"]
+    words = f'Find out {what}: it is in a message of the issue "{name}".'
+    return _question(words, "the number", world, figure)
 
 
-def _figure(text: str) -> str:
-    return "".join(filter(str.isdigit, text))
+def _said(world: World, draw: Draw) -> Goal:
+    number, text, *_ = draw.choice(list(_facts(world)))
+    return _question(f'Which issue has the message "{text}"?', "the number of the issue", world, number)
 
 
-def _fact(seed: int) -> Goal:
-    _, issue = choose(_issues(lambda one: len(one.messages) > 1 and _figure(one.messages[1][1])), seed, 2)
-    text = issue.messages[1][1]
-    what = next(what for said, what in FACTS if said.format(_figure(text)) == text)
-    words = f'Find out {what}: it is in a message of the issue "{issue.title}".'
-    return _question(words, "the number", _figure(text))
+def _matches(row: Row, filters: Collection[str]) -> bool:
+    """Whether an issue has the values of a saved query."""
+    pairs = (one.split(": ", 1) for one in filters)
+    return all(value in row["keywords"] if name == "keyword" else row[name] == value for name, value in pairs)
 
 
-def _said(seed: int) -> Goal:
-    number, issue = choose(
-        _issues(lambda one: len(one.messages) > 1 and _figure(one.messages[1][1])), seed, 7
-    )
-    words = f'Which issue has the message "{issue.messages[1][1]}"?'
-    return _question(words, "the number of the issue", str(number))
+def _counted(words: str, *names: str, where: Where = bool) -> Template:
+    """How many issues have the values of some fields; `words` has these."""
+
+    def template(world: World, draw: Draw) -> Goal:
+        values = {"assignedto": list(_people(world)), "keyword": list(world["keywords"]), "status": STATUSES}
+        chosen = {name: draw.choice(values[name]) for name in names}
+        filters = [f"{name}: {value}" for name, value in chosen.items()]
+        count = sum(_matches(row, filters) and bool(where(row)) for row in world["issues"].values())
+        return _question(words.format(**chosen), "the number", world, count)
+
+    return template
 
 
-def _counted(words: str, **filters: Sequence[str]) -> Template:
-    """A question for the number of issues that some fields choose."""
-
-    def goal(seed: int) -> Goal:
-        chosen = {name: choose(values, seed, at) for at, (name, values) in enumerate(filters.items())}
-        count = sum(_matches(issue, chosen) for issue in WORK.issues.values())
-        return _question(words.format(**chosen), "the number", str(count))
-
-    return goal
+def _saved_query(world: World, draw: Draw) -> Goal:
+    _, query = draw.row(world, "queries")
+    count = sum(_matches(row, query["filters"]) for row in world["issues"].values())
+    words = f'How many issues does your saved query "{query["name"]}" list?'
+    return _question(words, "the number", world, count)
 
 
-def _matches(issue: Issue, filters: Mapping[str, str]) -> bool:
-    return all(
-        value in issue.keywords if name == "keyword" else getattr(issue, name) == value
-        for name, value in filters.items()
-    )
+def _phone(world: World, draw: Draw) -> Goal:
+    people = _people(world)
+    asked = draw.choice([row for login, row in people.items() if login != ME])
+    words = f"Which phone number has {asked['realname']}?"
+    return _question(words, _NUMBER, world, asked["phone"], [row["phone"] for row in people.values()])
 
 
-def _open(seed: int) -> Goal:
-    name = choose(list(PEOPLE), seed)
-    count = len(_issues(lambda one: one.assignedto == name and one.status != "resolved"))
-    return _question(
-        f"How many issues that are not resolved are assigned to {name}?", "the number", str(count)
-    )
-
-
-def _saved_count(seed: int) -> Goal:
-    name = choose(list(SAVED), seed)
-    count = sum(_matches(issue, SAVED[name]) for issue in WORK.issues.values())
-    return _question(f'How many issues does your saved query "{name}" list?', "the number", str(count))
-
-
-def _phone(seed: int) -> Goal:
-    person = PEOPLE[choose(list(PEOPLE)[1:], seed)]
-    return _question(
-        f"Which phone number has {person.realname}?", "the number, as in 555-0100,", person.phone
-    )
-
-
-_STRANGERS = ("Ada Falk", "Bruno Gold", "Cleo Hart")
-
-
-def _phone_of_either(seed: int) -> Goal:
-    """For every other seed, the first one is not there."""
-    first, second = choose(list(PEOPLE), seed), choose(list(PEOPLE), seed, 2)
-    name = choose(_STRANGERS, seed) if seed % 2 else PEOPLE[first].realname
+def _phone_of_either(world: World, draw: Draw) -> Goal:
+    """In half of the tasks the first one is not there."""
+    people = _people(world)
+    first, second = draw.sample(list(people.values()), 2)
+    is_there = draw.random() < 0.5
+    name = first["realname"] if is_there else full_name(draw)
     words = (
-        f"Which phone number has {name}? If the tracker has no user of that name, give the phone number "
-        f"of {PEOPLE[second].realname} instead."
+        f"Which phone number has {name}? If the tracker has no user of that name, give the phone number of "
+        f"{second['realname']} instead."
     )
-    return _question(words, "the number, as in 555-0100,", PEOPLE[second if seed % 2 else first].phone)
+    right = first["phone"] if is_there else second["phone"]
+    return _question(words, _NUMBER, world, right, [row["phone"] for row in people.values()])
 
 
-# Changes.
+_NUMBER = "the number, as in 201-555-0100,"
+
+# Changes. Roundup itself lets an issue's assignee get its messages, and changes the status of an issue whose
+# messages change, unless the same form does.
 
 
-def _changed(words: str, change: Change, offset: int, wanted: Wanted = _any) -> Template:
-    """A change of one issue; the words have its `number` or `title`, and the values of the change."""
-
-    def goal(seed: int) -> Goal:
-        number, issue = choose(_issues(wanted), seed, offset)
-        after, values = change(issue, seed)
-        text = words.format(**{"number": number, "title": issue.title, **values})
-        return Goal(text, WORK.with_issue(number, after))
-
-    return goal
+def _assigned(world: World, number: Any, before: Row) -> World:
+    row = world["issues"][number]
+    return put(world, "issues", number, nosy=sorted({*row["nosy"], row["assignedto"]}))
 
 
-def _set(**fields: Sequence[str]) -> Change:
-    """Other values of fields."""
-
-    def change(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-        new = {name: _other(getattr(issue, name), values, seed) for name, values in fields.items()}
-        return dataclasses.replace(issue, **new), new
-
-    return change
+def _chatty(world: World, number: Any, before: Row) -> World:
+    status = world["issues"][number]["status"]
+    if status == before["status"] and status in ("unread", "done-cbb", "resolved"):
+        return put(world, "issues", number, status="chatting")
+    return world
 
 
-_NOTES = (
-    "The part has arrived.",
-    "Please look at it on Friday.",
-    "The inspector agrees.",
-    "To be done before the gala.",
-)
-_NEW_TITLES = (
-    *("Buffer lamp hangs crooked", "Coach heating stays cold", "Ladder of the tower wobbles"),
-    *("Gate of the depot will not lock", "Loudspeaker on platform two crackles"),
-)
-_NEW_KEYWORDS = ("steam", "rails", "museum night", "insurance")
+def _with_note(world: World, number: Any, before: Row) -> World:
+    new = {"issue": number, "author": ME, "text": before["text"]}
+    world = put(world, "messages", New(f"message {number}"), **new)
+    return _chatty(world, number, before)
 
 
-def _retitle(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    title = choose(_NEW_TITLES, seed)
-    return dataclasses.replace(issue, title=title), {"title": title}
+def _assigned_with_note(world: World, number: Any, before: Row) -> World:
+    return _assigned(_with_note(world, number, before), number, before)
 
 
-def _assign(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    name = _other(issue.assignedto, list(PEOPLE), seed)
-    return issue.assigned(name), {"name": name}
+def _to_another(world: World, draw: Draw, row: Row, column: str) -> str:
+    return draw.other(_people(world), row[column])
 
 
-def _unassign(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    return dataclasses.replace(issue, assignedto=""), {}
+def _listed(words: str, column: str, table: str = "") -> Template:
+    """One more key of a table in the list of a column; without a table one fewer. `words` has the `key`."""
+
+    def template(world: World, draw: Draw) -> Goal:
+        known = [one for one in world.get(table, ()) if one not in ("admin", "anonymous")]
+
+        def choices(row: Row) -> list[str]:
+            return [one for one in known if one not in row[column]] if table else row[column]
+
+        number, row = draw.row(world, "issues", choices)
+        key = draw.choice(choices(row))
+        after = sorted([*row[column], key]) if table else [one for one in row[column] if one != key]
+        return Goal(words.format(key=key, **row), put(world, "issues", number, **{column: after}))
+
+    return template
 
 
-def _add_keyword(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    keyword = choose(sorted(set(KEYWORDS) - issue.keywords), seed)
-    return dataclasses.replace(issue, keywords=issue.keywords | {keyword}), {"keyword": keyword}
+def _supersede(world: World, draw: Draw) -> Goal:
+    (number, row), (replacing, new) = draw.sample(
+        [(key, one) for key, one in world["issues"].items() if _is_open(one)], 2
+    )
+    words = (
+        f'The issue "{row["title"]}" is replaced by the issue "{new["title"]}": enter the number of that one '
+        "as its superseder, and set its status to resolved."
+    )
+    return Goal(words, put(world, "issues", number, superseder=[replacing], status="resolved"))
 
 
-def _remove_keyword(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    keyword = choose(sorted(issue.keywords), seed)
-    return dataclasses.replace(issue, keywords=issue.keywords - {keyword}), {"keyword": keyword}
-
-
-def _add_nosy(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    name = choose(sorted(set(PEOPLE) - issue.nosy), seed)
-    return dataclasses.replace(issue, nosy=issue.nosy | {name}), {"name": name}
-
-
-def _remove_nosy(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    name = choose(sorted(issue.nosy), seed)
-    return dataclasses.replace(issue, nosy=issue.nosy - {name}), {"name": name}
-
-
-def _supersede(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    other, _ = choose(_issues(lambda one: one.status != "resolved" and one != issue), seed, 9)
-    after = dataclasses.replace(issue, superseder=frozenset({other}), status="resolved")
-    return after, {"other": other}
-
-
-def _note(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    text = choose(_NOTES, seed)
-    return issue.with_note(text), {"text": text}
-
-
-def _note_and_status(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    text, status = choose(_NOTES, seed, 1), _other(issue.status, STATUSES, seed)
-    return issue.with_note(text, status=status), {"text": text, "status": status}
-
-
-def _note_and_assign(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    text, name = choose(_NOTES, seed, 2), _other(issue.assignedto, list(PEOPLE), seed)
-    return issue.with_note(text).assigned(name), {"text": text, "name": name}
-
-
-def _hand_back(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
+def _hand_back(world: World, draw: Draw) -> Goal:
     """The author of a message is found by its text."""
-    author, said = issue.messages[1]
-    priority = _other(issue.priority, PRIORITIES, seed)
-    return issue.assigned(author, priority=priority), {"said": said, "priority": priority}
-
-
-def _remove_message(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    return dataclasses.replace(issue, messages=issue.messages[:-1]), {"text": issue.messages[-1][1]}
-
-
-def _remove_file(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    ((name, *_),) = issue.files
-    return dataclasses.replace(issue, files=frozenset()), {"file": name}
-
-
-def _rename_file(issue: Issue, seed: int) -> tuple[Issue, Mapping[str, Any]]:
-    ((old, *rest),) = issue.files
-    name = f"{choose(PAPERS, seed)}-of-spring-{10 + seed % 80}.txt"
-    return dataclasses.replace(issue, files=frozenset({(name, *rest)})), {"file": old, "name": name}
-
-
-def _new(seed: int) -> Goal:
-    issue = Issue(choose(_NEW_TITLES, seed), choose(PRIORITIES, seed, 1))
-    words = f'Report a new issue "{issue.title}" with the priority {issue.priority}.'
-    return Goal(words, WORK.with_new(issue))
-
-
-def _new_with_all(seed: int) -> Goal:
-    text, name, keyword = choose(_NOTES, seed), choose(list(PEOPLE)[1:], seed), choose(KEYWORDS, seed, 2)
-    issue = Issue(
-        choose(_NEW_TITLES, seed, 1),
-        choose(PRIORITIES, seed, 2),
-        choose(STATUSES[1:-1], seed),
-        name,
-        frozenset({ME, name}),
-        frozenset({keyword}),
-        messages=((ME, text),),
+    message = draw.choice(
+        [
+            row
+            for row in world["messages"].values()
+            if row["author"] not in ("", world["issues"][row["issue"]]["assignedto"])
+        ]
     )
+    number, row = message["issue"], world["issues"][message["issue"]]
+    priority = draw.other(PRIORITIES, row["priority"])
     words = (
-        f'Report a new issue "{issue.title}" with the message "{text}": priority {issue.priority}, status '
-        f"{issue.status}, assigned to {name}, with the keyword {keyword}."
+        f'Assign the issue "{row["title"]}" to the author of its message "{message["text"]}", and set its '
+        f"priority to {priority}."
     )
-    return Goal(words, WORK.with_new(issue))
+    after = put(world, "issues", number, assignedto=message["author"], priority=priority)
+    return Goal(words, _assigned(after, number, row))
 
 
-def _new_superseder(seed: int) -> Goal:
-    number, issue = choose(_issues(lambda one: not one.superseder), seed, 6)
-    new = Issue(choose(_NEW_TITLES, seed, 2), choose(PRIORITIES, seed, 3))
+def _remove_message(world: World, draw: Draw) -> Goal:
+    key, message = draw.row(world, "messages")
+    number, row = message["issue"], world["issues"][message["issue"]]
+    words = f'Remove the message "{message["text"]}" from the issue "{row["title"]}".'
+    return Goal(words, _chatty(drop(world, "messages", key), number, row))
+
+
+def _file_of(words: str, template: Callable[[str, Where], Template]) -> Template:
+    """A change of the file of an issue, which the words name by its title."""
+
+    def of_issue(world: World, draw: Draw) -> Goal:
+        _, row = draw.row(world, "files")
+        title = world["issues"][row["issue"]]["title"]
+        return template(words.replace("{title}", title), lambda one: one is row)(world, draw)
+
+    return of_issue
+
+
+def _new_with_all(world: World, draw: Draw) -> Goal:
+    name = draw.other(_people(world), ME)
+    row = issue(
+        title=title(draw),
+        priority=draw.choice(PRIORITIES),
+        status=draw.choice(STATUSES[1:-1]),
+        assignedto=name,
+        nosy=sorted({ME, name}),
+        keywords=[draw.choice(list(world["keywords"]))],
+    )
+    text = note(draw)
     words = (
-        f'Report a new issue "{new.title}" with the priority {new.priority}, and then enter it as the '
-        f"superseder of issue {number}."
+        f'Report a new issue "{row["title"]}" with the message "{text}": priority {row["priority"]}, status '
+        f'{row["status"]}, assigned to {name}, with the keyword "{row["keywords"][0]}".'
     )
-    after = dataclasses.replace(issue, superseder=frozenset({len(WORK.issues) + 1}))
-    return Goal(words, WORK.with_new(new).with_issue(number, after))
+    after = put(world, "issues", New(), **row)
+    return Goal(words, put(after, "messages", _MESSAGE, issue=New(), author=ME, text=text))
 
 
-def _ensure(seed: int) -> Goal:
-    """For every other seed, the issue is not there."""
-    number, issue = choose(_issues(_any), seed, 3)
-    priority = _other(issue.priority, PRIORITIES, seed)
-    title = choose(_NEW_TITLES, seed, 3) if seed % 2 else issue.title
+def _new_superseder(world: World, draw: Draw) -> Goal:
+    number, old = draw.row(world, "issues", lambda one: not one["superseder"])
+    new = issue(title=title(draw), priority=draw.choice(PRIORITIES))
     words = (
-        f'If the tracker has an issue "{title}", set its priority to {priority}. If it has none, report '
-        f"it as a new issue with the priority {priority}."
+        f'Report a new issue "{new["title"]}" with the priority {new["priority"]}, and then enter its number '
+        f'as the superseder of the issue "{old["title"]}".'
     )
-    changed = dataclasses.replace(issue, priority=priority)
-    return Goal(
-        words, WORK.with_new(Issue(title, priority)) if seed % 2 else WORK.with_issue(number, changed)
+    return Goal(words, put(put(world, "issues", New(), **new), "issues", number, superseder=[New()]))
+
+
+def _ensure(world: World, draw: Draw) -> Goal:
+    """In half of the tasks the issue is not there."""
+    number, row = draw.row(world, "issues")
+    priority = draw.other(PRIORITIES, row["priority"])
+    new = issue(title=title(draw), priority=priority)
+    is_there = draw.random() < 0.5
+    words = (
+        f'If the tracker has an issue "{(row if is_there else new)["title"]}", set its priority to '
+        f"{priority}. If it has none, report it as a new issue with the priority {priority}."
     )
-
-
-def _keyword_if_missing(seed: int) -> Goal:
-    number, issue = choose(_issues(lambda one: not one.keywords), seed)
-    keyword = choose(_NEW_KEYWORDS if seed % 2 else KEYWORDS, seed)
-    words = f'Give issue {number} the keyword "{keyword}"; if there is no such keyword yet, create it first.'
-    after = WORK.with_issue(number, dataclasses.replace(issue, keywords=frozenset({keyword})))
-    return Goal(words, dataclasses.replace(after, keywords=after.keywords | {keyword}))
-
-
-def _new_keyword(seed: int) -> Goal:
-    keyword = choose(_NEW_KEYWORDS, seed, 1)
-    words = f'Create the keyword "{keyword}".'
-    return Goal(words, dataclasses.replace(WORK, keywords=WORK.keywords | {keyword}))
-
-
-def _rename_keyword(seed: int) -> Goal:
-    old, new = choose(KEYWORDS, seed), choose(_NEW_KEYWORDS, seed, 2)
-    return Goal(f'Rename the keyword "{old}" to "{new}".', WORK.renamed(old, new))
-
-
-def _own_phone(seed: int) -> Goal:
-    phone = f"555-02{10 + seed % 80}"
-    after = WORK.with_person(ME, dataclasses.replace(PEOPLE[ME], phone=phone))
-    return Goal(f"Change your own phone number to {phone}.", after)
-
-
-def _organisation(seed: int) -> Goal:
-    name = choose(list(PEOPLE)[1:], seed)
-    values = sorted({person.organisation for person in PEOPLE.values()})
-    organisation = _other(PEOPLE[name].organisation, values, seed)
-    words = f"{PEOPLE[name].realname} has moved: change the organisation of this user to {organisation}."
-    after = WORK.with_person(name, dataclasses.replace(PEOPLE[name], organisation=organisation))
+    after = (
+        put(world, "issues", number, priority=priority) if is_there else put(world, "issues", New(), **new)
+    )
     return Goal(words, after)
 
 
-def _newcomer(seed: int) -> tuple[str, Person, str]:
-    realname = choose(_STRANGERS, seed)
-    login = realname.split()[0].lower()
-    person = Person(realname, organisation="Workshop", address=f"{login}{seed}@museum.example")
+def _keyword_if_missing(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "issues", lambda one: not one["keywords"])
+    name = draw.choice([keyword(draw), draw.choice(list(world["keywords"]))])
+    words = (
+        f'Give the issue "{row["title"]}" the keyword "{name}"; if there is no such keyword yet, create it '
+        "first."
+    )
+    return Goal(words, put(put(world, "keywords", name), "issues", number, keywords=[name]))
+
+
+def _new_keyword(world: World, draw: Draw) -> Goal:
+    name = keyword(draw)
+    return Goal(f'Create the keyword "{name}".', put(world, "keywords", name))
+
+
+def _rename_keyword(world: World, draw: Draw) -> Goal:
+    old, new = draw.choice(list(world["keywords"])), keyword(draw)
+    after = put(drop(world, "keywords", old), "keywords", new)
+    for number, row in world["issues"].items():
+        names = [new if one == old else one for one in row["keywords"]]
+        after = put(after, "issues", number, keywords=sorted(names))
+    for number, row in world["queries"].items():
+        filters = [f"keyword: {new}" if one == f"keyword: {old}" else one for one in row["filters"]]
+        after = put(after, "queries", number, filters=filters)
+    return Goal(f'Rename the keyword "{old}" to "{new}".', after)
+
+
+def _newcomer(world: World, draw: Draw) -> tuple[str, World, str]:
+    realname = full_name(draw)
+    login = login_of(realname)
+    row = person(draw, realname, login) | {"phone": ""}
     words = (
         f'Add a user with the name "{realname}", the login name "{login}", the organisation '
-        f'"{person.organisation}" and the e-mail address {person.address}; no password is needed'
+        f'"{row["organisation"]}" and the e-mail address {row["address"]}; no password is needed.'
     )
-    return login, person, words
+    return login, put(world, "users", login, **row), words
 
 
-def _new_person(seed: int) -> Goal:
-    login, person, words = _newcomer(seed)
-    return Goal(f"{words}.", WORK.with_person(login, person))
+def _new_person(world: World, draw: Draw) -> Goal:
+    _, after, words = _newcomer(world, draw)
+    return Goal(words, after)
 
 
-def _new_person_assigned(seed: int) -> Goal:
-    login, person, words = _newcomer(seed)
-    number, issue = choose(_issues(_any), seed, 8)
-    after = WORK.with_person(login, person).with_issue(number, issue.assigned(login))
-    return Goal(f"{words}. Then assign issue {number} to the new user.", after)
+def _new_person_assigned(world: World, draw: Draw) -> Goal:
+    login, after, words = _newcomer(world, draw)
+    number, row = draw.row(world, "issues")
+    after = _assigned(put(after, "issues", number, assignedto=login), number, row)
+    return Goal(f'{words} Then assign the issue "{row["title"]}" to the new user.', after)
 
 
-def _save_query(seed: int) -> Goal:
-    name = choose(("Morning round", "For the meeting", "Before the gala", "Next week"), seed)
-    filters = {"status": choose(STATUSES, seed, 1), "priority": choose(PRIORITIES, seed, 2)}
+def _onboard(world: World, draw: Draw) -> Goal:
+    """A user, a keyword and an issue that has both."""
+    login, after, words = _newcomer(world, draw)
+    name, priority = keyword(draw), draw.choice(PRIORITIES)
+    new = issue(title=title(draw), priority=priority, assignedto=login, nosy=[login], keywords=[name])
     words = (
-        f"Search for the issues with the status {filters['status']} and the priority {filters['priority']}, "
-        f'and save this search as a query with the name "{name}".'
+        f'{words} Create the keyword "{name}". Then report a new issue "{new["title"]}" with the priority '
+        f"{priority} and this keyword, and assign it to the new user."
     )
-    queries = {**WORK.queries, (ME, name): Query(frozenset(filters.items()))}
-    return Goal(words, dataclasses.replace(WORK, queries=queries))
+    return Goal(words, put(put(after, "keywords", name), "issues", New(), **new))
 
 
-def _delete_query(seed: int) -> Goal:
-    name = choose(list(SAVED), seed, 1)
-    queries = {key: query for key, query in WORK.queries.items() if key != (ME, name)}
-    return Goal(f'Delete your saved query "{name}".', dataclasses.replace(WORK, queries=queries))
-
-
-def _leave_out(seed: int) -> Goal:
-    name = choose(list(SAVED), seed, 2)
-    query = dataclasses.replace(WORK.queries[ME, name], listed=False)
-    words = f'Remove your saved query "{name}" from the list "Your Queries", but do not delete it.'
-    return Goal(words, dataclasses.replace(WORK, queries={**WORK.queries, (ME, name): query}))
-
-
-def _two(seed: int) -> Goal:
-    (first, one), (second, other) = choose(_issues(_any), seed, 1), choose(_issues(_any), seed, 5)
-    priority, status = _other(one.priority, PRIORITIES, seed), _other(other.status, STATUSES, seed)
+def _save_query(world: World, draw: Draw) -> Goal:
+    name, status, priority = query_name(draw), draw.choice(STATUSES), draw.choice(PRIORITIES)
     words = (
-        f'Set the priority of the issue "{one.title}" to {priority}, and the status of the issue '
-        f'"{other.title}" to {status}.'
+        f"Search for the issues with the status {status} and the priority {priority}, and save this search "
+        f'as a query with the name "{name}".'
     )
-    after = WORK.with_issue(first, dataclasses.replace(one, priority=priority))
-    return Goal(words, after.with_issue(second, dataclasses.replace(other, status=status)))
+    row = {"name": name, "creator": ME, "filters": [f"priority: {priority}", f"status: {status}"]}
+    return Goal(words, put(world, "queries", New(), **row, listed=1, private=1))
 
 
-def _same_as(seed: int) -> Goal:
-    (first, one) = choose(_issues(lambda issue: issue.assignedto), seed, 4)
-    (second, other) = choose(
-        _issues(lambda issue: issue.assignedto != one.assignedto and issue.priority != one.priority), seed, 3
+def _two(world: World, draw: Draw) -> Goal:
+    (first, one), (second, two) = draw.sample(list(world["issues"].items()), 2)
+    priority, status = draw.other(PRIORITIES, one["priority"]), draw.other(STATUSES, two["status"])
+    words = (
+        f'Set the priority of the issue "{one["title"]}" to {priority}, and the status of the issue '
+        f'"{two["title"]}" to {status}.'
     )
-    words = f"Give issue {second} the priority and the assignee of issue {first}."
-    return Goal(words, WORK.with_issue(second, other.assigned(one.assignedto, priority=one.priority)))
+    return Goal(words, put(put(world, "issues", first, priority=priority), "issues", second, status=status))
 
 
-def _several(first: str, second: str) -> list[tuple[tuple[str, str], list[tuple[int, Issue]]]]:
-    """Pairs of values that two or three issues have in common."""
-    groups: dict[tuple[str, str], list[tuple[int, Issue]]] = {}
-    for number, issue in WORK.issues.items():
-        if getattr(issue, second):
-            groups.setdefault((getattr(issue, first), getattr(issue, second)), []).append((number, issue))
-    return [(pair, found) for pair, found in sorted(groups.items()) if len(found) in (2, 3)]
+def _same_as(world: World, draw: Draw) -> Goal:
+    _, one = draw.row(world, "issues", lambda row: row["assignedto"])
+    number, row = draw.row(
+        world, "issues", lambda row: all(row[name] != one[name] for name in ("priority", "assignedto"))
+    )
+    words = f'Give the issue "{row["title"]}" the priority and the assignee of the issue "{one["title"]}".'
+    after = put(world, "issues", number, priority=one["priority"], assignedto=one["assignedto"])
+    return Goal(words, _assigned(after, number, row))
 
 
-def _reassign_all(seed: int) -> Goal:
-    (status, old), found = choose(_several("status", "assignedto"), seed)
-    new = _other(old, list(PEOPLE), seed)
-    after = WORK
-    for number, issue in found:
-        after = after.with_issue(number, issue.assigned(new))
-    return Goal(f"Assign all issues with the status {status} that are assigned to {old} to {new}.", after)
+def _every(words: str, first: str, second: str) -> Template:
+    """A new value of a column for all issues that have the same two values; `words` has these and `new`."""
+
+    def template(world: World, draw: Draw) -> Goal:
+        groups: dict[tuple[str, str], list[Any]] = {}
+        for number, row in world["issues"].items():
+            if row["assignedto"]:
+                groups.setdefault((row[first], row[second]), []).append(number)
+        pair, numbers = draw.choice([(pair, found) for pair, found in groups.items() if len(found) > 1])
+        new = draw.other(PRIORITIES if second == "priority" else _people(world), pair[1])
+        after = world
+        for number in numbers:
+            after = _assigned(put(after, "issues", number, **{second: new}), number, {})
+        return Goal(words.format(new=new, **{first: pair[0], second: pair[1]}), after)
+
+    return template
 
 
-def _raise_all(seed: int) -> Goal:
-    (priority, name), found = choose(_several("priority", "assignedto"), seed)
-    new = _other(priority, PRIORITIES, seed)
-    after = WORK
-    for number, issue in found:
-        after = after.with_issue(number, dataclasses.replace(issue, priority=new))
-    words = f"All issues of the priority {priority} that are assigned to {name} get the priority {new}."
-    return Goal(f"{words} This includes those that are resolved.", after)
+def _resolve_all(world: World, draw: Draw) -> Goal:
+    """Three to five issues."""
+    found = {
+        name: [key for key, row in world["issues"].items() if name in row["keywords"] and _is_open(row)]
+        for name in world["keywords"]
+    }
+    name = draw.choice([one for one, numbers in found.items() if 2 < len(numbers) < 6])
+    after = world
+    for number in found[name]:
+        after = put(after, "issues", number, status="resolved")
+    words = f'Set the status of all issues with the keyword "{name}" to resolved.'
+    return Goal(f"{words} Leave their other fields as they are.", after)
+
+
+def _pass_on(world: World, draw: Draw) -> Goal:
+    """A figure from a message of one issue becomes a message of two others."""
+    number, said, what, figure = draw.choice(list(_facts(world)))
+    chosen = draw.sample([key for key in world["issues"] if key != number], 2)
+    after = world
+    for key in chosen:
+        row = {**world["issues"][key], "text": Either((str(figure), said))}
+        after = _with_note(after, key, row)
+    first, second, source = (world["issues"][key]["title"] for key in (*chosen, number))
+    words = (
+        f'A message of the issue "{source}" says {what}. Add this number as a message to the issue "{first}" '
+        f'and to the issue "{second}".'
+    )
+    return Goal(words, after)
+
+
+def _note_phone(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "issues", lambda one: one["assignedto"])
+    number_of = world["users"][row["assignedto"]]["phone"]
+    words = (
+        f'Add a message to the issue "{row["title"]}" that gives nothing but the phone number of the person '
+        "it is assigned to."
+    )
+    return Goal(words, _with_note(world, number, {**row, "text": number_of}))
+
+
+def _set(words: str, **new: Any) -> Template:
+    return change(words, "issues", **new)
 
 
 QUESTIONS: dict[str, Template] = {
-    "priority": _asked(
-        'Which priority has the issue "{title}"?', "the priority", 0, lambda one: one.priority
-    ),
-    "status": _asked('Which status has the issue "{title}"?', "the status", 1, lambda one: one.status),
+    "priority": _asked(f"Which priority has {_ISSUE}?", "the priority", "priority"),
+    "status": _asked(f"Which status has {_ISSUE}?", "the status", "status"),
     "assignee": _asked(
-        'Who is the issue "{title}" assigned to?',
-        "the login name",
-        2,
-        lambda one: one.assignedto,
-        lambda one: one.assignedto,
+        f"Who is {_ISSUE} assigned to?", "the login name", "assignedto", lambda one: one["assignedto"]
     ),
-    "number": _asked('Which number has the issue "{title}"?', "the number", 3, _number),
-    "creator": _asked(
-        'Who created the issue "{title}"?', "the login name", 4, lambda one: one.messages[0][0]
-    ),
+    "number": _asked(f"Which number has {_ISSUE}?", "the number", lambda world, number, row: number),
+    "creator": _asked(f"Who created {_ISSUE}?", "the login name", "creator"),
     "keyword": _asked(
-        'Which keyword has the issue "{title}"?',
+        f"Which keyword has {_ISSUE}?",
         "the keyword",
-        0,
-        lambda one: "".join(one.keywords),
-        lambda one: len(one.keywords) == 1,
+        lambda world, number, row: row["keywords"][0],
+        lambda one: len(one["keywords"]) == 1,
+        among="keywords",
     ),
     "superseder": _asked(
-        'Which issue is the superseder of the issue "{title}"?',
+        f"Which issue is the superseder of {_ISSUE}?",
         "its number",
-        0,
         _replacement,
-        lambda one: one.superseder,
+        lambda one: one["superseder"],
     ),
     "superseder-or-itself": _asked(
-        'Which issue is the superseder of the issue "{title}"? If it has none, give the number of this one.',
+        f"Which issue is the superseder of {_ISSUE}? If it has none, give the number of this one.",
         "the number",
-        4,
         _replacement,
-        lambda one: one.superseder or one.status == "done-cbb",
     ),
-    "file": _asked(
+    "file": _file_of(
         'What is the name of the file of the issue "{title}"?',
-        "the name",
-        1,
-        lambda one: "".join(name for name, *_ in one.files),
-        lambda one: one.files,
+        lambda words, where: ask(f"{words} Answer with the name alone.", "files", "name", where),
     ),
     "last-author": _asked(
-        'Who wrote the last message of the issue "{title}"?',
-        "the login name",
-        7,
-        lambda one: one.messages[-1][0],
-        lambda one: one.messages[-1][0] != one.messages[0][0],
+        f"Who wrote the last message of {_ISSUE}?", "the login name", _author(-1), among="users"
     ),
     "assignee-phone": _asked(
-        'What is the phone number of the person the issue "{title}" is assigned to?',
-        "the number, as in 555-0100,",
-        5,
-        lambda one: PEOPLE[one.assignedto].phone,
-        lambda one: one.assignedto,
+        f"What is the phone number of the person {_ISSUE} is assigned to?",
+        _NUMBER,
+        lambda world, number, row: world["users"][row["assignedto"]]["phone"],
+        lambda one: one["assignedto"],
     ),
     "fact": _fact,
     "said": _said,
-    "count-status": _counted("How many issues have the status {status}?", status=STATUSES),
-    "count-keyword": _counted("How many issues have the keyword {keyword}?", keyword=KEYWORDS),
-    "count-open": _open,
-    "saved-query": _saved_count,
+    "count-status": _counted(
+        "How many issues that are assigned to {assignedto} have the status {status}?", "assignedto", "status"
+    ),
+    "count-keyword": _counted('How many issues have the keyword "{keyword}"?', "keyword"),
+    "count-open": _counted(
+        "How many issues that are not resolved are assigned to {assignedto}?", "assignedto", where=_is_open
+    ),
+    "saved-query": _saved_query,
     "phone": _phone,
     "phone-of-either": _phone_of_either,
 }
 CHANGES: dict[str, Template] = {
-    "set-priority": _changed(
-        "Set the priority of issue {number} to {priority}.", _set(priority=PRIORITIES), 0
+    "set-priority": _set(f"Set the priority of {_ISSUE} to {{new_priority}}.", priority=other(PRIORITIES)),
+    "set-status": _set(f"Set the status of {_ISSUE} to {{new_status}}.", status=other(STATUSES)),
+    "set-both": _set(
+        f"Set the priority of {_ISSUE} to {{new_priority}} and its status to {{new_status}}.",
+        priority=other(PRIORITIES),
+        status=other(STATUSES),
     ),
-    "set-status": _changed("Set the status of issue {number} to {status}.", _set(status=STATUSES), 1),
-    "set-both": _changed(
-        'Set the priority of the issue "{title}" to {priority} and its status to {status}.',
-        _set(priority=PRIORITIES, status=STATUSES),
-        2,
+    "rename": _set(f'Change the title of {_ISSUE} to "{{new_title}}".', title=drawn(title)),
+    "assign": _set(f"Assign {_ISSUE} to {{new_assignedto}}.", effect=_assigned, assignedto=_to_another),
+    "unassign": _set(
+        'The issue "{title}" is to be assigned to no one: take its assignee away.',
+        where=lambda one: one["assignedto"],
+        assignedto="",
     ),
-    "rename": _changed('Change the title of issue {number} to "{title}".', _retitle, 3),
-    "assign": _changed('Assign the issue "{title}" to {name}.', _assign, 4),
-    "unassign": _changed(
-        "Issue {number} is to be assigned to no one: take its assignee away.",
-        _unassign,
-        5,
-        lambda one: one.assignedto,
+    "add-keyword": _listed(f'Add the keyword "{{key}}" to those of {_ISSUE}.', "keywords", "keywords"),
+    "remove-keyword": _listed(f'Take the keyword "{{key}}" away from {_ISSUE}.', "keywords"),
+    "add-nosy": _listed(f"Add {{key}} to the nosy list of {_ISSUE}.", "nosy", "users"),
+    "remove-nosy": _listed(f"Take {{key}} off the nosy list of {_ISSUE}.", "nosy"),
+    "supersede": _supersede,
+    "note": _set(f'Add the message "{{text}}" to {_ISSUE}.', texts={"text": note}, effect=_with_note),
+    "note-and-status": _set(
+        f'Add the message "{{text}}" to {_ISSUE}, and set its status to {{new_status}}.',
+        texts={"text": note},
+        effect=_with_note,
+        status=other(STATUSES),
     ),
-    "add-keyword": _changed(
-        "Add the keyword {keyword} to those of issue {number}.", _add_keyword, 6, lambda one: one.keywords
+    "note-and-assign": _set(
+        f'Add the message "{{text}}" to {_ISSUE}, and assign it to {{new_assignedto}}.',
+        texts={"text": note},
+        effect=_assigned_with_note,
+        assignedto=_to_another,
     ),
-    "remove-keyword": _changed(
-        "Take the keyword {keyword} away from issue {number}.", _remove_keyword, 7, lambda one: one.keywords
+    "hand-back": _hand_back,
+    "remove-message": _remove_message,
+    "remove-file": _file_of(
+        'Remove the file {name} from the issue "{title}".',
+        lambda words, where: remove(words, "files", where),
     ),
-    "add-nosy": _changed(
-        "Add {name} to the nosy list of issue {number}.",
-        _add_nosy,
-        8,
-        lambda one: len(one.nosy) < len(PEOPLE),
+    "rename-file": _file_of(
+        'Rename the file {name} of the issue "{title}" to {new_name}.',
+        lambda words, where: change(words, "files", where, name=drawn(file_name)),
     ),
-    "remove-nosy": _changed("Take {name} off the nosy list of issue {number}.", _remove_nosy, 9),
-    "supersede": _changed(
-        "Issue {number} is replaced by issue {other}: enter {other} as its superseder, and set its status to "
-        "resolved.",
-        _supersede,
-        0,
-        lambda one: not one.superseder,
+    "new": create(
+        'Report a new issue "{title}" with the priority {priority}.',
+        "issues",
+        **issue(title=drawn(title), priority=lambda world, draw, row, name: draw.choice(PRIORITIES)),
     ),
-    "note": _changed('Add the message "{text}" to issue {number}.', _note, 1),
-    "note-and-status": _changed(
-        'Add the message "{text}" to the issue "{title}", and set its status to {status}.',
-        _note_and_status,
-        2,
-    ),
-    "note-and-assign": _changed(
-        'Add the message "{text}" to the issue "{title}", and assign it to {name}.', _note_and_assign, 3
-    ),
-    "hand-back": _changed(
-        'Assign the issue "{title}" to the author of its message "{said}", and set its priority to '
-        "{priority}.",
-        _hand_back,
-        4,
-        lambda one: len(one.messages) > 1 and one.messages[1][0] != one.assignedto,
-    ),
-    "remove-message": _changed(
-        'Remove the message "{text}" from the issue "{title}".',
-        _remove_message,
-        5,
-        lambda one: len(one.messages) > 1 and one.status in STATUSES[3:6],
-    ),
-    "remove-file": _changed(
-        'Remove the file {file} from the issue "{title}".', _remove_file, 6, lambda one: one.files
-    ),
-    "rename-file": _changed(
-        'Rename the file {file} of the issue "{title}" to {name}.', _rename_file, 7, lambda one: one.files
-    ),
-    "new": _new,
     "new-with-all": _new_with_all,
     "new-superseder": _new_superseder,
     "ensure": _ensure,
     "keyword-if-missing": _keyword_if_missing,
     "new-keyword": _new_keyword,
     "rename-keyword": _rename_keyword,
-    "own-phone": _own_phone,
-    "organisation": _organisation,
+    "own-phone": change(
+        "Change your own phone number to {new_phone}.",
+        "users",
+        lambda one: one["realname"].startswith("Kim "),
+        phone=drawn(phone),
+    ),
+    "organisation": change(
+        "{realname} has moved: change the organisation of this user to {new_organisation}.",
+        "users",
+        lambda one: one["realname"],
+        organisation=other(ORGANISATIONS),
+    ),
     "new-person": _new_person,
     "new-person-assigned": _new_person_assigned,
+    "onboard": _onboard,
     "save-query": _save_query,
-    "delete-query": _delete_query,
-    "leave-out": _leave_out,
+    "delete-query": remove('Delete your saved query "{name}".', "queries"),
+    "leave-out": change(
+        'Remove your saved query "{name}" from the list "Your Queries", but do not delete it.',
+        "queries",
+        listed=0,
+    ),
     "two": _two,
     "same-as": _same_as,
-    "reassign-all": _reassign_all,
-    "raise-all": _raise_all,
+    "reassign-all": _every(
+        "Assign all issues with the status {status} that are assigned to {assignedto} to {new}.",
+        "status",
+        "assignedto",
+    ),
+    "raise-all": _every(
+        "All issues of the priority {priority} that are assigned to {assignedto} get the priority {new}. "
+        "This includes those that are resolved.",
+        "assignedto",
+        "priority",
+    ),
+    "resolve-all": _resolve_all,
+    "pass-on": _pass_on,
+    "note-phone": _note_phone,
 }
+# A fact of one page is needed on another.
+CARRIED = ("assignee-phone", "supersede", "new-superseder", "same-as", "pass-on", "note-phone")
 TEMPLATES = QUESTIONS | CHANGES
