@@ -86,8 +86,8 @@ def _value(value: Any) -> Any:
     return "" if value is None else tidy(value) if isinstance(value, str) else value
 
 
-def is_database(path: Path) -> bool:
-    with path.open("rb") as file:
+def is_database(path: Path | str) -> bool:
+    with open(path, "rb") as file:
         return file.read(16) == b"SQLite format 3\0"
 
 
