@@ -40,7 +40,7 @@ def balances(page: Page) -> dict[str, str]:
     return {
         name[1]: lines[at + 1]
         for at, line in enumerate(lines)
-        if (name := re.fullmatch(r"(\w+)(?: \(x[\d.]+\))?", line))
+        if (name := re.fullmatch(r"([^\d]+?)(?: \(x[\d.]+\))?", line))
         and at + 1 < len(lines)
         and re.fullmatch(r"[+-]?\d+\.\d\d", lines[at + 1])
     }
@@ -71,20 +71,20 @@ def when(page: Page) -> Playing:
 
 
 def dearest(page: Page) -> Playing:
-    payer = asked(page, r"that (\w+) paid")
+    payer = asked(page, r"that (.+) paid\?")
     page = yield from all_bills(page)
     best = max((one for one in rows(page) if one["payer"] == payer), key=lambda one: Decimal(one["amount"]))
     yield done(best["what"])
 
 
 def count(page: Page) -> Playing:
-    payer = asked(page, r"did (\w+) pay")
+    payer = asked(page, r"did (.+) pay\?")
     page = yield from all_bills(page)
     yield done(str(sum(one["payer"] == payer for one in rows(page))))
 
 
 def total_paid(page: Page) -> Playing:
-    payer = asked(page, r"has (\w+) paid")
+    payer = asked(page, r"has (.+) paid in all")
     page = yield from all_bills(page)
     yield done(
         f"{sum((Decimal(one['amount']) for one in rows(page) if one['payer'] == payer), Decimal()):.2f}"
@@ -92,12 +92,12 @@ def total_paid(page: Page) -> Playing:
 
 
 def balance(page: Page) -> Playing:
-    yield done(balances(page)[asked(page, r"is (\w+)'s balance")])
+    yield done(balances(page)[asked(page, r"balance of (.+?)\?")])
 
 
 def weight(page: Page) -> Playing:
-    name = asked(page, r"does (\w+) count")
-    yield done(page.match(rf"^{name} \(x([\d.]+)\)")[1])
+    name = asked(page, r"does (.+) count")
+    yield done(page.match(rf"^{re.escape(name)} \(x([\d.]+)\)")[1])
 
 
 def month(page: Page) -> Playing:
@@ -109,7 +109,7 @@ def month(page: Page) -> Playing:
 
 
 def expenses(page: Page) -> Playing:
-    name = asked(page, r"is (\w+)'s share")
+    name = asked(page, r"that (.+) has of all")
     page = yield from press(page, "Statistics", "a")
     lines, place = list(page.lines), list(balances(page)).index(name)
     # Paid, expenses, transfers and receipts of each, in the order of the names.
@@ -142,44 +142,60 @@ def boxes(page: Page) -> dict[str, tuple[int, bool]]:
     return found
 
 
-def submit(page: Page) -> Playing:
-    page = yield "Submit", [click(page.one(tag="input", id="submit"))]
-    yield done("It is entered.")
+def submit(page: Page) -> Moves:
+    page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", id="submit")))
+    return (yield "Submit", [click(page.one(tag="input", id="submit"))])
 
 
 def add(page: Page) -> Playing:
     what = quoted(page)[0]
     amount, payer, date, owers = re.findall(
-        r"of ([\d.]+) that (\w+) paid on (\S+) for (everyone|\w+ and \w+)", page.request
+        r"of ([\d.]+) that (.+) paid on (\S+) for (.+?)(?: alone)?\.", page.request
     )[0]
     page = yield from press(page, "Add a new bill", "a")
     values = {"date": date, "what": what, "payer": payer, "amount": amount}
     page = yield "Fill in the bill", fill(page, values)
     yield from choose_owers(page, None if owers == "everyone" else set(owers.split(" and ")))
+    yield done("It is entered.")
 
 
-def choose_owers(page: Page, wanted: set[str] | None) -> Playing:
+def choose_owers(page: Page, wanted: set[str] | None) -> Moves:
+    """Ticks the boxes of these people, or leaves them as they are, and submits."""
     page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", id="submit")))
     wrong = [
         index for name, (index, on) in boxes(page).items() if wanted is not None and on != (name in wanted)
     ]
-    for index in wrong:
-        page = yield "Choose who shares it", [click(index)]
-    yield from submit(page)
+    if wrong:
+        page = yield "Choose who shares it", [click(index) for index in wrong]
+    return (yield from submit(page))
 
 
-def pay_back(page: Page) -> Playing:
-    payer, amount, receiver, date = re.findall(
-        r"(\w+) paid back ([\d.]+) to (\w+) on ([\d-]+)", page.request
-    )[0]
+def reimburse(page: Page, values: dict[str, str], receiver: str) -> Playing:
     page = yield from press(page, "Add a new bill", "a")
-    values = {"date": date, "what": quoted(page)[0], "payer": payer, "amount": amount}
     page = yield "Fill in the bill", fill(page, values)
     page = yield from press(page, "More options", "summary")
     page = yield from scroll_until(page, lambda now: bool(now.all(tag="select", name="bill_type")))
     kind = page.one(tag="select", name="bill_type")
     page = yield "Choose the type", [{"select_dropdown_option": {"index": kind, "text": "Reimbursement"}}]
     yield from choose_owers(page, {receiver})
+    yield done("It is entered.")
+
+
+def pay_back(page: Page) -> Playing:
+    payer, amount, receiver, date = re.findall(
+        r"^(.+) paid back ([\d.]+) to (.+) on ([\d-]+):", page.request
+    )[0]
+    values = {"date": date, "what": quoted(page)[0], "payer": payer, "amount": amount}
+    yield from reimburse(page, values, receiver)
+
+
+def settle_up(page: Page) -> Playing:
+    payer, receiver, date = re.findall(
+        r"^(.+) paid the whole debt .* back to (.+) on ([\d-]+):", page.request
+    )[0]
+    amount = balances(page)[payer].lstrip("-")
+    values = {"date": date, "what": quoted(page)[0], "payer": payer, "amount": amount}
+    yield from reimburse(page, values, receiver)
 
 
 def open_bill(page: Page, what: str) -> Moves:
@@ -195,45 +211,108 @@ def change(page: Page) -> Playing:
         values["amount"] = found[1]
     if found := re.search(r"paid on (\d{4}-\d\d-\d\d)", request):
         values["date"] = found[1]
-    if found := re.search(r'^(\w+) paid "|and (\w+) paid it', request):
+    if found := re.search(r'^([^"]+) paid "|", and (.+) paid it', request):
         values["payer"] = found[1] or found[2]
-    if found := re.search(r'(?:to|called) "([^"]*)"', request):
-        values["what"] = found[1]
+    if found := re.search(r'" (?:to|it is called) "([^"]*)"|: it is called "([^"]*)"', request):
+        values["what"] = found[1] or found[2]
     page = yield from open_bill(page, what)
     page = yield "Change the bill", fill(page, values)
-    page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", id="submit")))
     yield from submit(page)
+    yield done("It is changed.")
+
+
+def sharing(page: Page) -> set[str]:
+    return {one for one, (_, on) in boxes(page).items() if on}
 
 
 def leave_out(page: Page) -> Playing:
-    name = asked(page, r"^(\w+) had")
+    name = asked(page, r"^(.+) had nothing")
     page = yield from open_bill(page, quoted(page)[0])
-    yield from choose_owers(page, {one for one, (_, on) in boxes(page).items() if on} - {name})
+    yield from choose_owers(page, sharing(page) - {name})
+    yield done("It is changed.")
 
 
 def include(page: Page) -> Playing:
-    name = asked(page, r"was for (\w+), too")
+    name = asked(page, r"was for (.+), too")
     page = yield from open_bill(page, quoted(page)[0])
-    yield from choose_owers(page, {one for one, (_, on) in boxes(page).items() if on} | {name})
+    yield from choose_owers(page, sharing(page) | {name})
+    yield done("It is changed.")
 
 
-def delete(page: Page) -> Playing:
-    what = quoted(page)[0]
+def put_right(page: Page) -> Playing:
+    old, new = re.findall(r"^Not (.+) but (.+) paid the bills", page.request)[0]
+    page = yield from all_bills(page)
+    for what in [one["what"] for one in rows(page) if one["payer"] == old]:
+        page = yield from open_bill(page, what)
+        page = yield "Change the payer", fill(page, {"payer": new})
+        page = yield from submit(page)
+    yield done("All are changed.")
+
+
+def copy(page: Page) -> Playing:
+    new, old = quoted(page)
+    date = asked(page, r'" of ([\d-]+) with')
+    page = yield from all_bills(page)
+    bill = row(page, old)
+    page = yield from open_bill(page, old)
+    page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", id="submit")))
+    people = sharing(page)
+    page = yield from press(page, "Cancel", "a")
+    page = yield from press(page, "Add a new bill", "a")
+    values = {"date": date, "what": new, "payer": bill["payer"], "amount": bill["amount"]}
+    page = yield "Fill in the bill", fill(page, values)
+    yield from choose_owers(page, people)
+    yield done("It is entered.")
+
+
+def remove(page: Page, what: str) -> Moves:
     page = yield from all_bills(page)
     for _ in range(3):  # It asks whether that is meant.
         if not any(one["what"] == what for one in rows(page)):
             break
         page = yield "Delete it", [click(int(row(page, what)["delete"]))]
+    return page
+
+
+def delete(page: Page) -> Playing:
+    yield from remove(page, quoted(page)[0])
     yield done("It is deleted.")
 
 
-def arrival(page: Page) -> Playing:
-    name = asked(page, r"^Add (\w+) to")
+def move(page: Page) -> Playing:
+    what, project = quoted(page)
+    payer = asked(page, r", where (.+) paid it")
+    page = yield from all_bills(page)
+    bill = row(page, what)
+    page = yield from remove(page, what)
+    page = yield from menu(page, f"switch to {project}")
+    page = yield from press(page, "Add a new bill", "a")
+    values = {"date": bill["date"], "what": what, "payer": payer, "amount": bill["amount"]}
+    page = yield "Fill in the bill", fill(page, values)
+    yield from choose_owers(page, None)
+    yield done("It is moved.")
+
+
+def join(page: Page, name: str) -> Moves:
     field, button = page.one(tag="input", name="name"), page.one("Add", "button")
     page = yield f"Add {name}", [type_in(field, name), click(button)]
     if not any(line.startswith(name) for line in page.lines):
         raise NotShownError(f"no {name}")
+    return page
+
+
+def arrival(page: Page) -> Playing:
+    yield from join(page, asked(page, r"^Add (.+) to the participants"))
     yield done("Added.")
+
+
+def welcome(page: Page) -> Playing:
+    name, whats = asked(page, r"^Add (.+) to the participants"), quoted(page)
+    page = yield from join(page, name)
+    for what in whats:
+        page = yield from open_bill(page, what)
+        page = yield from choose_owers(page, sharing(page) | {name})
+    yield done("Welcome.")
 
 
 def menu(page: Page, item: str) -> Moves:
@@ -242,7 +321,7 @@ def menu(page: Page, item: str) -> Moves:
 
 
 def project_name(page: Page) -> Playing:
-    title, code = quoted(page)[0], asked(page, r"private code is (\S+)\.")
+    title, code = quoted(page)[1], asked(page, r"private code is (\S+)\.")
     page = yield from menu(page, "Settings")
     values = {"name": title, "current_password": code}
     page = yield "Fill in the settings", fill(page, values)
@@ -251,13 +330,31 @@ def project_name(page: Page) -> Playing:
     yield done("Renamed.")
 
 
-def new_project(page: Page) -> Playing:
+def start_project(page: Page, **others: str) -> Moves:
     title, identity, code = quoted(page)[:3]
+    email = asked(page, r"e-mail address (\S+@[\w.-]+\w)")
     page = yield from menu(page, "Start a new project")
-    values = {"name": title, "id": identity, "password": code, "contact_email": "keeper@example.com"}
+    values = {"name": title, "id": identity, "password": code, "contact_email": email, **others}
     page = yield "Fill in the project", fill(page, values)
-    page = yield "Create it", [click(page.one("submit", "button"))]
+    return (yield "Create it", [click(page.one("submit", "button"))])
+
+
+def new_project(page: Page) -> Playing:
+    yield from start_project(page)
     yield done("Started.")
+
+
+def found(page: Page) -> Playing:
+    people = re.split(r", | and ", asked(page, r"participants are (.+?);"))
+    page = yield from start_project(page)
+    for name in people:
+        page = yield from join(page, name)
+    amount, payer, date = re.findall(r"of ([\d.]+) that (.+) paid on (\S+) for", page.request)[0]
+    page = yield from press(page, "Add a new bill", "a")
+    values = {"date": date, "what": quoted(page)[3], "payer": payer, "amount": amount}
+    page = yield "Fill in the bill", fill(page, values)
+    yield from choose_owers(page, None)
+    yield done("It has begun.")
 
 
 POLICIES: dict[str, Policy] = {
@@ -286,4 +383,63 @@ POLICIES: dict[str, Policy] = {
     "expenses": expenses,
     "project-name": project_name,
     "new-project": new_project,
+    "settle-up": settle_up,
+    "copy": copy,
+    "move": move,
+    "put-right": put_right,
+    "welcome": welcome,
+    "found": found,
 }
+
+
+def balance_in_a_sentence(page: Page) -> Playing:
+    name = asked(page, r"balance of (.+?)\?")
+    yield done(f"The balance of {name} is {balances(page)[name]}.")
+
+
+def added_as_a_sum(page: Page) -> Playing:
+    """On the form's own page; the site adds up what is entered as an amount."""
+    amount, payer, date = re.findall(r"of ([\d.]+) that (.+) paid on (\S+) for", page.request)[0]
+    page = yield "Open the form", [{"go_to_url": {"url": f"{page.url.rstrip('/')}/add"}}]
+    values = {"date": date, "what": quoted(page)[0], "payer": payer, "amount": f"1.50 + {amount} - 1.50"}
+    page = yield "Fill in the bill", fill(page, values)
+    yield from choose_owers(page, None)
+    yield done("")
+
+
+def joined_on_another_page(page: Page) -> Playing:
+    name = asked(page, r"^Add (.+) to the participants")
+    page = yield "Open the form", [{"go_to_url": {"url": f"{page.url.rstrip('/')}/members/add"}}]
+    yield (
+        "Enter it",
+        [type_in(page.one(tag="input", name="name"), f" {name} "), {"send_keys": {"keys": "Enter"}}],
+    )
+    yield done("")
+
+
+def project_with_another_code(page: Page) -> Playing:
+    yield from start_project(page, password="another-1")
+    yield done("Started.")
+
+
+def copied_without_deleting(page: Page) -> Playing:
+    """Enters the bill of another project, and leaves the old one."""
+    what, project = quoted(page)
+    payer = asked(page, r", where (.+) paid it")
+    page = yield from all_bills(page)
+    bill = row(page, what)
+    page = yield from menu(page, f"switch to {project}")
+    page = yield from press(page, "Add a new bill", "a")
+    values = {"date": bill["date"], "what": what, "payer": payer, "amount": bill["amount"]}
+    page = yield "Fill in the bill", fill(page, values)
+    yield from choose_owers(page, None)
+    yield done("It is moved.")
+
+
+OTHER_WAYS: list[tuple[str, Policy, bool]] = [
+    ("balance", balance_in_a_sentence, True),
+    ("add", added_as_a_sum, True),
+    ("arrival", joined_on_another_page, True),
+    ("new-project", project_with_another_code, False),
+    ("move", copied_without_deleting, False),
+]

@@ -25,6 +25,7 @@ def right(goal: Goal) -> tuple[World, Ending]:
 def mutants(goal: Goal, before: World) -> Iterator[Mutant]:
     """Yields endings with a wrong value, something more, half of it, or a right value in a wrong place."""
     after, end = right(goal)
+    before = concrete(before)
     yield from (("wrong answer", after, Ending(end.url, text)) for text in _wrong_answers(goal))
     if goal.page:
         yield "wrong page", after, Ending("http://app.test/elsewhere", end.answer)

@@ -20,7 +20,7 @@ class PythonSite(Application):
     """A site that a script of ours makes, fills and serves, by the Python of the site's own environment.
 
     The script is called with `make KEPT`, `fill DATA` (the world is `DATA/world.json`: by table, pairs of key
-    and row), and `serve DATA PORT`.
+    and row, and for `Accepts` an example), and `serve DATA PORT`.
 
     Attributes:
       requirements: packages, pinned.
@@ -47,7 +47,8 @@ class PythonSite(Application):
 
     def _fill(self, world: World, data: pathlib.Path) -> None:
         rows = {table: list(rows.items()) for table, rows in world.items()}
-        (data / _WORLD).write_text(json.dumps(rows), encoding="utf-8")
+        text = json.dumps(rows, default=lambda value: value.example)
+        (data / _WORLD).write_text(text, encoding="utf-8")
         self._run("fill", str(data))
         (data / _WORLD).unlink()
 

@@ -146,7 +146,9 @@ def ask(
     return template
 
 
-def count(words: str, table: str, by: Sequence[str], where: Where | None = None) -> Template:
+def count(
+    words: str, table: str, by: Sequence[str], where: Where | None = None, start: str = "/"
+) -> Template:
     """How many rows have the same values in some columns as one that is drawn; `words` has these columns."""
 
     def template(world: World, draw: Draw) -> Goal:
@@ -156,9 +158,8 @@ def count(words: str, table: str, by: Sequence[str], where: Where | None = None)
             for one in world[table].values()
             if all(one[name] == row[name] for name in by) and (where is None or where(one))
         ]
-        return Goal(
-            f"{words.format(**row)} Change nothing; answer with the number.", world, Answer(len(found))
-        )
+        text = f"{words.format(**row)} Change nothing; answer with the number."
+        return Goal(text, world, Answer(len(found)), start.format(**row))
 
     return template
 

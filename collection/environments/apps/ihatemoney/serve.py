@@ -1,27 +1,32 @@
-"""Creates and serves I Hate Money; run by the Python of its own environment: `create|serve DATA [PORT]`."""
+"""Makes, fills and serves I Hate Money; run by the Python of its own environment.
+
+python serve.py make|fill|serve DATA [PORT]
+"""
 
 # The application is in an environment of its own.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
 
-import datetime
+import contextlib
 import json
 import os
 import pathlib
+import sqlite3
 import sys
 from typing import Any
 
+DATABASE = "money.sqlite3"
+
 
 def make_app(data: pathlib.Path) -> Any:
-    os.environ["TZ"] = "UTC"
     from ihatemoney.run import create_app
 
     settings = type(
         "Settings",
         (),
         {
-            "SQLALCHEMY_DATABASE_URI": f"sqlite:///{data / 'money.sqlite3'}",
+            "SQLALCHEMY_DATABASE_URI": f"sqlite:///{data / DATABASE}",
             "SECRET_KEY": "of a test site",
             # Served over plain HTTP.
             "SESSION_COOKIE_SECURE": False,
@@ -31,57 +36,62 @@ def make_app(data: pathlib.Path) -> Any:
             "MAIL_SUPPRESS_SEND": True,
         },
     )
-    return create_app(settings, instance_path=str(data))
+    app = create_app(settings, instance_path=str(data))
+    app.url_value_preprocessor(open_projects)
+    return app
 
 
-def create(data: pathlib.Path) -> None:
-    """Fills a new database from `projects.json`, and writes each project's link to `links.json`."""
-    app = make_app(data)
-    links = {}
-    with app.app_context():
-        from ihatemoney.models import Bill, Person, Project, db
-        from ihatemoney.utils import generate_password_hash
-        from ihatemoney.versioning import LoggingMode
+def open_projects(endpoint: str | None, values: Any) -> None:
+    """Logs a visitor in to all projects, before the site asks whether they may see one."""
+    from flask import session
+    from ihatemoney.models import Project
 
-        for one in json.loads((data / "projects.json").read_text(encoding="utf-8")):
-            project = Project(
-                id=one["id"],
-                name=one["name"],
-                password=generate_password_hash(one["code"]),
-                contact_email=f"{one['id']}@example.com",
-                logging_preference=LoggingMode.DISABLED,
-                default_currency="XXX",
+    projects = {one.id: one.name for one in Project.query.all()}
+    if session.get("projects") != projects:
+        session["projects"] = projects
+
+
+def fill(data: pathlib.Path) -> None:
+    """Writes the world in `world.json` into the database."""
+    world = json.loads((data / "world.json").read_text(encoding="utf-8"))
+    with contextlib.closing(sqlite3.connect(data / DATABASE)) as database, database:
+        for identity, row in world["projects"]:
+            database.execute(
+                "INSERT INTO project "
+                "(id, name, password, contact_email, default_currency, logging_preference) VALUES "
+                "(:id, :name, :code, :email, :currency, :history)",
+                {"id": identity, **row},
             )
-            db.session.add(project)
-            people = {}
-            for name, weight in one["members"].items():
-                people[name] = Person(name=name, project=project, weight=weight)
-                db.session.add(people[name])
-            db.session.commit()
-            for bill in one["bills"]:
-                db.session.add(
-                    Bill(
-                        amount=bill["amount"],
-                        date=datetime.date.fromisoformat(bill["date"]),
-                        original_currency="XXX",
-                        owers=[people[name] for name in bill["owers"]],
-                        payer_id=people[bill["payer"]].id,
-                        project_default_currency="XXX",
-                        what=bill["what"],
-                    )
-                )
-            db.session.commit()
-            links[one["id"]] = f"/{one['id']}/join/{project.generate_token()}"
-    (data / "links.json").write_text(json.dumps(links), encoding="utf-8")
+        people = {}
+        for number, (name, row) in enumerate(world["members"], start=1):
+            people[name] = number
+            database.execute(
+                "INSERT INTO person (id, project_id, name, weight, activated) "
+                "VALUES (:id, :project, :name, :weight, :active)",
+                {"id": number, "name": name, **row},
+            )
+        for number, row in world["bills"]:
+            owers = row.pop("owers")
+            database.execute(
+                "INSERT INTO bill (id, payer_id, what, amount, converted_amount, date, creation_date, "
+                "bill_type, external_link, original_currency) "
+                "VALUES (:id, :person, :what, :amount, :amount, :date, :date, :kind, :link, 'XXX')",
+                {"id": number, "person": people[row["payer"]], **row},
+            )
+            pairs = [(number, people[name]) for name in owers]
+            database.executemany("INSERT INTO billowers (bill_id, person_id) VALUES (?, ?)", pairs)
 
 
 def main(command: str, data: str, port: str = "0") -> None:
-    if command == "create":
-        create(pathlib.Path(data))
+    os.environ["TZ"] = "UTC"
+    if command == "fill":
+        fill(pathlib.Path(data))
         return
-    from werkzeug.serving import run_simple
+    app = make_app(pathlib.Path(data))
+    if command == "serve":
+        from werkzeug.serving import run_simple
 
-    run_simple("127.0.0.1", int(port), make_app(pathlib.Path(data)), threaded=True)
+        run_simple("127.0.0.1", int(port), app, threaded=True)
 
 
 if __name__ == "__main__":

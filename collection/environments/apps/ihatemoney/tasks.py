@@ -1,296 +1,357 @@
-"""Tasks at I Hate Money: templates, and checks of what it holds."""
+"""Tasks at I Hate Money: templates over the rows of its world."""
 
 from __future__ import annotations
 
-import dataclasses
+import datetime
 from collections.abc import Callable
 from typing import Any
 
-from collection.environments.apps.ihatemoney.site import (
-    CODES,
-    GUEST,
-    PROJECTS,
-    Bill,
-    IHateMoney,
-    Opened,
-    Project,
+from collection.environments.apps.answers import Answer, other_values
+from collection.environments.apps.ihatemoney.world import (
+    identifier,
+    pence,
+    person,
+    project,
+    thing,
+    title,
 )
-from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
+from collection.environments.apps.templates import (
+    Draw,
+    Goal,
+    Template,
+    ask,
+    change,
+    count,
+    create,
+    drawn,
+    remove,
+)
+from collection.environments.apps.world import New, Row, World, drop, put
+
+_START = "/{project}/"
 
 
-@dataclasses.dataclass(frozen=True)
-class Goal:
-    """What a task asks for.
-
-    Attributes:
-      after: what the project holds when it is done.
-      answer: "" if it asks for none.
-      made: a project that is there then, too.
-    """
-
-    words: str
-    after: Project
-    answer: str = ""
-    made: Opened | None = None
+def _people(world: World, one: str) -> list[str]:
+    """Participants of a project."""
+    return [name for name, row in world["members"].items() if row["project"] == one]
 
 
-Template = Callable[[Project, int], Goal]
+def _bills(world: World, **values: Any) -> dict[int, Row]:
+    """Bills with these values."""
+    return {
+        number: row
+        for number, row in world["bills"].items()
+        if all(row[name] == value for name, value in values.items())
+    }
 
 
-def ihatemoney_tasks(application: IHateMoney, seed: int) -> list[AppTask]:
-    """Returns one task of each template."""
-    return [_task(application, name, template, seed) for name, template in TEMPLATES.items()]
+def _day(draw: Draw) -> str:
+    return draw.day("2026-07-01", "2026-10-31")
 
 
-def _task(application: IHateMoney, name: str, template: Template, seed: int) -> AppTask:
-    identity = choose(list(PROJECTS), seed)
-    goal = template(PROJECTS[identity], seed // len(PROJECTS))
-    others = {other: project for other, project in PROJECTS.items() if other != identity}
-
-    def check(end: Ending) -> bool:
-        return (
-            application.project(identity) == goal.after
-            and all(application.project(other) == project for other, project in others.items())
-            and (goal.made is None or application.holds(goal.made))
-            and (not goal.answer or end.answer.strip() == goal.answer)
-        )
-
-    task = make_task(application, name, seed, f'{goal.words} (Project "{PROJECTS[identity].name}")', check)
-    opened = task.task.model_copy(update={"website": application.link(identity)})
-    return dataclasses.replace(task, task=opened)
+def _amount(draw: Draw) -> float:
+    return draw.randrange(250, 20000) / 100
 
 
-def _things(project: Project, seed: int, offset: int = 0) -> Bill:
-    return choose(sorted(project.bills, key=lambda bill: bill.what), seed, offset)
+# Facts, in pence: shares of the world's bills are whole ones.
 
 
-def _people(project: Project) -> list[str]:
-    return sorted(name for name in project.members if name != GUEST)
+def _total(bills: dict[int, Row]) -> int:
+    return sum(pence(one["amount"]) for one in bills.values())
 
 
-def _money(amount: float) -> str:
-    return f"{amount:.2f}"
-
-
-def _asks(words: str, project: Project, answer: str) -> Goal:
-    return Goal(f"{words} Change nothing.", project, answer)
-
-
-def _cost(project: Project, seed: int) -> Goal:
-    bill = _things(project, seed)
-    return _asks(
-        f'How much did "{bill.what}" cost? Answer with the amount, as in 12.50.', project, _money(bill.amount)
+def _spent(world: World, name: str) -> int:
+    """The share of all bills."""
+    weights = {one: int(row["weight"]) for one, row in world["members"].items()}
+    return sum(
+        pence(one["amount"]) * weights[name] // sum(weights[ower] for ower in one["owers"])
+        for one in world["bills"].values()
+        if name in one["owers"]
     )
 
 
-def _who_paid(project: Project, seed: int) -> Goal:
-    bill = _things(project, seed, 3)
-    return _asks(f'Who paid "{bill.what}"? Answer with the name alone.', project, bill.payer)
+def _balance(world: World, name: str) -> float:
+    return (_total(_bills(world, payer=name)) - _spent(world, name)) / 100
 
 
-def _when(project: Project, seed: int) -> Goal:
-    bill = _things(project, seed, 5)
-    return _asks(f'On which day was "{bill.what}" paid? Answer as in 2026-01-31.', project, bill.date)
+def _amount_of(words: str, of: Callable[[World, str], float]) -> Template:
+    """A question about an amount of a participant."""
+    return ask(words, "members", lambda world, name, row: of(world, name), start=_START)
 
 
-def _dearest(project: Project, seed: int) -> Goal:
-    payer = choose(sorted({bill.payer for bill in project.bills}), seed)
-    bill = max((one for one in project.bills if one.payer == payer), key=lambda one: one.amount)
-    return _asks(
-        f"What is the dearest thing that {payer} paid? Answer with its name alone.", project, bill.what
-    )
+def _dearest(world: World, draw: Draw) -> Goal:
+    _, row = draw.row(world, "bills")
+    paid = _bills(world, payer=row["payer"]).values()
+    best = max(paid, key=lambda one: one["amount"])
+    names = [one["what"] for one in world["bills"].values()]
+    words = f"What is the dearest thing that {row['payer']} paid? Change nothing; answer with its name alone."
+    answer = Answer(best["what"], other_values(names, best["what"]))
+    return Goal(words, world, answer, f"/{row['project']}/")
 
 
-def _count(project: Project, seed: int) -> Goal:
-    payer = choose(sorted({bill.payer for bill in project.bills}), seed, 1)
-    number = sum(bill.payer == payer for bill in project.bills)
-    return _asks(f"How many bills did {payer} pay? Answer with the number alone.", project, str(number))
-
-
-def _total_paid(project: Project, seed: int) -> Goal:
-    name = choose(_people(project), seed)
-    words = f"How much has {name} paid in all? Answer with the amount, as in 12.50."
-    return _asks(words, project, _money(project.paid(name)))
-
-
-def _balance(project: Project, seed: int) -> Goal:
-    name = choose(_people(project), seed, 1)
-    balance = f"{project.paid(name) - project.spent(name):+.2f}"
-    return _asks(f"What is {name}'s balance? Answer with its sign, as in +3.20 or -3.20.", project, balance)
-
-
-def _weight(project: Project, seed: int) -> Goal:
-    name = choose(_people(project), seed, 2)
-    words = f"For how many people does {name} count in shares (the weight)? Answer with the number alone."
-    return _asks(words, project, f"{project.members[name][0]:g}")
-
-
-_NEW = ("Tent pegs", "Candles", "Parking", "Birthday cake", "Batteries")
-
-
-def _new_bill(project: Project, seed: int, owers: frozenset[str]) -> Bill:
-    name, day = choose(_people(project), seed, 2), f"2026-07-{1 + seed % 28:02d}"
-    return Bill(choose(_NEW, seed), 12.5 + seed % 17, day, name, owers)
-
-
-def _add(project: Project, seed: int) -> Goal:
-    bill = _new_bill(project, seed, frozenset(project.members))
-    amount = _money(bill.amount)
-    words = f'Add a bill "{bill.what}" of {amount} that {bill.payer} paid on {bill.date} for everyone.'
-    return Goal(words, project.with_bill(None, bill))
-
-
-def _add_for_some(project: Project, seed: int) -> Goal:
-    names = _people(project)
-    owers = frozenset((choose(names, seed), choose(names, seed, 1)))
-    bill = _new_bill(project, seed, owers)
+def _month(world: World, draw: Draw) -> Goal:
+    _, row = draw.row(world, "bills")
+    bills = _bills(world, project=row["project"])
+    total = _total({key: one for key, one in bills.items() if one["date"][:7] == row["date"][:7]})
     words = (
-        f'Add a bill "{bill.what}" of {_money(bill.amount)} that {bill.payer} paid on {bill.date} for '
-        f"{' and '.join(sorted(owers))} alone."
+        f'What were the expenses of all of the project "{world["projects"][row["project"]]["name"]}" in the '
+        f"month {row['date'][:7]}? Change nothing; answer with the amount, as in 12.50."
     )
-    return Goal(words, project.with_bill(None, bill))
+    return Goal(words, world, Answer(total / 100), f"/{row['project']}/")
 
 
-def _pay_back(project: Project, seed: int) -> Goal:
-    names = _people(project)
-    payer, receiver = choose(names, seed), choose(names, seed, 1)
-    bill = Bill(
-        "Paid back",
-        5.0 + seed % 9,
-        f"2026-08-{1 + seed % 28:02d}",
-        payer,
-        frozenset((receiver,)),
-        "REIMBURSEMENT",
-    )
+# Changes.
+
+
+def _bill(draw: Draw, one: str, payer: str, owers: list[str], **values: Any) -> dict[str, Any]:
+    """A new bill."""
+    made = {"project": one, "what": thing(draw), "amount": _amount(draw), "date": _day(draw), "payer": payer}
+    return {**made, "owers": sorted(owers), "kind": "EXPENSE", "link": "", **values}
+
+
+def _add(words: str, low: int, high: int) -> Template:
+    """A new bill for a number of the participants, or for all."""
+
+    def template(world: World, draw: Draw) -> Goal:
+        one = draw.choice(list(world["projects"]))
+        people = _people(world, one)
+        owers = draw.some(people, low, high)
+        row = _bill(draw, one, draw.choice(people), owers)
+        text = words.format(**{**row, "owers": " and ".join(row["owers"])})
+        return Goal(text, put(world, "bills", New(), **row), start=f"/{one}/")
+
+    return template
+
+
+def _pay_back(world: World, draw: Draw) -> Goal:
+    one = draw.choice(list(world["projects"]))
+    payer, receiver = draw.sample(_people(world, one), 2)
+    what = f"Share of {thing(draw)}"
     words = (
-        f"{payer} paid back {_money(bill.amount)} to {receiver} on {bill.date}: enter it as a bill "
-        f'"{bill.what}" of the type reimbursement.'
+        '{payer} paid back {amount:.2f} to {owers[0]} on {date}: enter it as a bill "{what}" of the type '
+        "reimbursement."
     )
-    return Goal(words, project.with_bill(None, bill))
+    row = _bill(draw, one, payer, [receiver], what=what, kind="REIMBURSEMENT")
+    return create(words, "bills", start=f"/{one}/", **row)(world, draw)
 
 
-def _changed(words: str, **fields: Callable[[Project, Bill, int], Any]) -> Template:
-    """A template that changes fields of a bill; `words` has `what` and the new values."""
-
-    def goal(project: Project, seed: int) -> Goal:
-        bill = _things(project, seed, len(words) % 7)
-        new = {name: make(project, bill, seed) for name, make in fields.items()}
-        shown = {name: _money(value) if isinstance(value, float) else value for name, value in new.items()}
-        return Goal(
-            words.format(old=bill.what, **shown), project.with_bill(bill, dataclasses.replace(bill, **new))
-        )
-
-    return goal
-
-
-def _other_payer(project: Project, bill: Bill, seed: int) -> str:
-    return choose([name for name in _people(project) if name != bill.payer], seed)
-
-
-def _leave_out(project: Project, seed: int) -> Goal:
-    shared = sorted((one for one in project.bills if len(one.owers) > 2), key=lambda one: one.what)
-    bill = choose(shared, seed)
-    name = choose(sorted(bill.owers), seed)
-    words = f'{name} had nothing to do with "{bill.what}": change the bill so that the others share it alone.'
-    return Goal(words, project.with_bill(bill, dataclasses.replace(bill, owers=bill.owers - {name})))
-
-
-def _include(project: Project, seed: int) -> Goal:
-    bill = _things(project, seed, 6)
-    words = f'"{bill.what}" was for {GUEST}, too: change the bill so that {GUEST} shares it with the others.'
-    return Goal(words, project.with_bill(bill, dataclasses.replace(bill, owers=bill.owers | {GUEST})))
-
-
-def _delete(project: Project, seed: int) -> Goal:
-    bill = _things(project, seed, 2)
-    return Goal(f'Delete the bill "{bill.what}".', project.with_bill(bill, None))
-
-
-_ARRIVALS = ("Liv", "Milo", "Nour", "Otto", "Priya")
-
-
-def _arrival(project: Project, seed: int) -> Goal:
-    name = choose(_ARRIVALS, seed)
-    return Goal(f"Add {name} to the participants.", project.with_members(**{name: (1.0, True)}))
-
-
-def _month(project: Project, seed: int) -> Goal:
-    month = choose(sorted({bill.date[:7] for bill in project.bills}), seed)
-    total = sum(bill.amount for bill in project.bills if bill.date.startswith(month))
-    words = f"What were the expenses of all in the month {month}? Answer with the amount, as in 12.50."
-    return _asks(words, project, _money(total))
-
-
-def _expenses(project: Project, seed: int) -> Goal:
-    name = choose(_people(project), seed, 1)
-    words = f"How large is {name}'s share of all expenses? Answer with the amount, as in 12.50."
-    return _asks(words, project, _money(project.spent(name)))
-
-
-_TITLES = ("Summer trip", "Choir", "Allotment", "Book club")
-
-
-def _project_name(project: Project, seed: int) -> Goal:
-    title = choose(_TITLES, seed)
-    code = CODES[next(identity for identity, one in PROJECTS.items() if one is project)]
-    words = f'Rename the project to "{title}" in its settings; its private code is {code}.'
-    return Goal(words, dataclasses.replace(project, name=title))
-
-
-def _new_project(project: Project, seed: int) -> Goal:
-    title, identity = choose(_TITLES, seed, 1), f"group-{10 + seed % 80}"
-    code, email = f"open-{seed % 9}", "keeper@example.com"
+def _settle_up(world: World, draw: Draw) -> Goal:
+    """What the balance says goes into a new bill."""
+    balances = {name: _balance(world, name) for name in world["members"]}
+    payer = draw.choice([name for name, value in balances.items() if value < 0])
+    one = world["members"][payer]["project"]
+    receiver = draw.choice([name for name in _people(world, one) if balances[name] > 0])
+    row = _bill(draw, one, payer, [receiver], amount=-balances[payer], kind="REIMBURSEMENT")
+    row["what"] = f"Debt of {payer}"
     words = (
-        f'Start a new project "{title}" with the identifier "{identity}", the private code "{code}" '
-        f"and the e-mail address {email}. Leave the other one as it is."
+        f"{payer} paid the whole debt that the balance shows back to {receiver} on {row['date']}: enter it "
+        f'as a bill "{row["what"]}" of the type reimbursement, so that the balance of {payer} is 0.00.'
     )
-    return Goal(words, project, made=Opened(identity, title, code, email))
+    return Goal(words, put(world, "bills", New(), **row), start=f"/{one}/")
 
 
+def _copy(world: World, draw: Draw) -> Goal:
+    """What one bill says goes into a new one."""
+    _, old = draw.row(world, "bills")
+    row = {**old, "what": thing(draw), "date": _day(draw)}
+    words = (
+        f'Enter a bill "{row["what"]}" of {row["date"]} with the same amount, payer and people as the bill '
+        f'"{old["what"]}", which stays as it is.'
+    )
+    return Goal(words, put(world, "bills", New(), **row), start=f"/{old['project']}/")
+
+
+def _move(world: World, draw: Draw) -> Goal:
+    """What a bill of one project says goes into another project."""
+    number, old = draw.row(world, "bills")
+    one = draw.other(world["projects"], old["project"])
+    people = _people(world, one)
+    row = {**old, "project": one, "payer": draw.choice(people), "owers": sorted(people)}
+    words = (
+        f'The bill "{old["what"]}" belongs to the project "{world["projects"][one]["name"]}", where '
+        f"{row['payer']} paid it for everyone: enter it there with its amount and day, and delete it here."
+    )
+    return Goal(words, put(drop(world, "bills", number), "bills", New(), **row), start=f"/{old['project']}/")
+
+
+def _changed(words: str, **new: Any) -> Template:
+    return change(words, "bills", start=_START, **new)
+
+
+def _more(world: World, draw: Draw, row: Row, column: str) -> float:
+    return round(row["amount"] + draw.randrange(1, 5000) / 100, 2)
+
+
+def _other_payer(world: World, draw: Draw, row: Row, column: str) -> str:
+    return draw.other(_people(world, row["project"]), row["payer"])
+
+
+def _leave_out(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "bills", lambda one: len(one["owers"]) > 2)
+    name = draw.choice(row["owers"])
+    words = (
+        f'{name} had nothing to do with "{row["what"]}": change the bill so that the others share it alone.'
+    )
+    owers = [one for one in row["owers"] if one != name]
+    return Goal(words, put(world, "bills", number, owers=owers), start=f"/{row['project']}/")
+
+
+def _include(world: World, draw: Draw) -> Goal:
+    numbers = [
+        number
+        for number, row in world["bills"].items()
+        if len(row["owers"]) < len(_people(world, row["project"]))
+    ]
+    number = draw.choice(numbers)
+    row = world["bills"][number]
+    name = draw.choice([one for one in _people(world, row["project"]) if one not in row["owers"]])
+    words = f'"{row["what"]}" was for {name}, too: change the bill so that {name} shares it with the others.'
+    after = put(world, "bills", number, owers=sorted([*row["owers"], name]))
+    return Goal(words, after, start=f"/{row['project']}/")
+
+
+def _arrival(world: World, draw: Draw) -> Goal:
+    one, name = draw.choice(list(world["projects"])), person(draw)
+    after = put(world, "members", name, project=one, weight=1.0, active=1)
+    return Goal(f"Add {name} to the participants.", after, start=f"/{one}/")
+
+
+def _put_right(world: World, draw: Draw) -> Goal:
+    """Several bills, one after the other."""
+    payers = sorted(name for name in world["members"] if len(_bills(world, payer=name)) >= 3)
+    payer = draw.choice(payers)
+    one = world["members"][payer]["project"]
+    new = draw.other(_people(world, one), payer)
+    after = world
+    for number in _bills(world, payer=payer):
+        after = put(after, "bills", number, payer=new)
+    words = f"Not {payer} but {new} paid the bills that {payer} is said to have paid: change all of them."
+    return Goal(words, after, start=f"/{one}/")
+
+
+def _welcome(world: World, draw: Draw) -> Goal:
+    """A new participant, who shares some bills."""
+    one, name = draw.choice(list(world["projects"])), person(draw)
+    chosen = draw.sample(list(_bills(world, project=one)), 3)
+    after = put(world, "members", name, project=one, weight=1.0, active=1)
+    for number in chosen:
+        after = put(after, "bills", number, owers=sorted([*world["bills"][number]["owers"], name]))
+    whats = [f'"{world["bills"][number]["what"]}"' for number in chosen]
+    words = (
+        f"Add {name} to the participants. Then change the bills {whats[0]}, {whats[1]} and {whats[2]}: "
+        f"{name} shares them with the people who share them now."
+    )
+    return Goal(words, after, start=f"/{one}/")
+
+
+def _rename(world: World, draw: Draw) -> Goal:
+    one, name = draw.choice(list(world["projects"])), title(draw)
+    row = world["projects"][one]
+    words = (
+        f'Rename the project "{row["name"]}" to "{name}" in its settings; its private code is '
+        f"{row['code'].text}."
+    )
+    return Goal(words, put(world, "projects", one, name=name), start=f"/{one}/")
+
+
+def _new_project(draw: Draw) -> tuple[str, dict[str, Any], str]:
+    """Identifier and row of a new project, and the words that ask for it."""
+    name = title(draw)
+    row = {**project(draw, name), "history": "ENABLED"}
+    identity = f"{identifier(name)}-{draw.randint(2, 99)}"
+    words = (
+        f'Start a new project "{name}" with the identifier "{identity}", the private code '
+        f'"{row["code"].text}" and the e-mail address {row["email"]}.'
+    )
+    return identity, row, words
+
+
+def _start_project(world: World, draw: Draw) -> Goal:
+    identity, row, words = _new_project(draw)
+    start = f"/{draw.choice(list(world['projects']))}/"
+    after = put(world, "projects", identity, **row)
+    return Goal(f"{words} Leave the others as they are.", after, start=start)
+
+
+def _found(world: World, draw: Draw) -> Goal:
+    """A new project with people and a bill."""
+    identity, row, words = _new_project(draw)
+    start = f"/{draw.choice(list(world['projects']))}/"
+    people = draw.distinct(lambda: person(draw), 3)
+    after = put(world, "projects", identity, **row)
+    for name in people:
+        after = put(after, "members", name, project=identity, weight=1.0, active=1)
+    bill = _bill(draw, identity, draw.choice(people), people)
+    text = (
+        f"{words} Its participants are {people[0]}, {people[1]} and {people[2]}; enter a first bill "
+        f'"{bill["what"]}" of {bill["amount"]:.2f} that {bill["payer"]} paid on {bill["date"]} for everyone.'
+    )
+    return Goal(text, put(after, "bills", New(), **bill), start=start)
+
+
+_ADD = 'Add a bill "{what}" of {amount:.2f} that {payer} paid on {date} for '
 QUESTIONS: dict[str, Template] = {
-    "cost": _cost,
-    "who-paid": _who_paid,
-    "when": _when,
+    "cost": ask(
+        'How much did "{what}" cost? Answer with the amount, as in 12.50.', "bills", "amount", start=_START
+    ),
+    "who-paid": ask('Who paid "{what}"? Answer with the name alone.', "bills", "payer", start=_START),
+    "when": ask(
+        'On which day was "{what}" paid? Answer as in 2026-01-31.',
+        "bills",
+        "date",
+        form=datetime.date.fromisoformat,
+        start=_START,
+    ),
     "dearest": _dearest,
-    "count": _count,
-    "total-paid": _total_paid,
-    "balance": _balance,
-    "weight": _weight,
+    "count": count("How many bills did {payer} pay?", "bills", ("payer",), start=_START),
+    "total-paid": _amount_of(
+        "How much has {key} paid in all? Answer with the amount, as in 12.50.",
+        lambda world, name: _total(_bills(world, payer=name)) / 100,
+    ),
+    "balance": _amount_of(
+        "What is the balance of {key}? Answer with its sign, as in +3.20 or -3.20.", _balance
+    ),
+    "weight": _amount_of(
+        "For how many people does {key} count in shares (the weight)? Answer with the number alone.",
+        lambda world, name: world["members"][name]["weight"],
+    ),
     "month": _month,
-    "expenses": _expenses,
+    "expenses": _amount_of(
+        "How large is the share that {key} has of all expenses? Answer with the amount, as in 12.50.",
+        lambda world, name: _spent(world, name) / 100,
+    ),
 }
 CHANGES: dict[str, Template] = {
-    "add": _add,
-    "add-for-some": _add_for_some,
+    "add": _add(f"{_ADD}everyone.", 9, 9),
+    "add-for-some": _add(f"{_ADD}{{owers}} alone.", 2, 2),
     "pay-back": _pay_back,
     "change-amount": _changed(
-        'The bill "{old}" is wrong: it was {amount}. Change it.',
-        amount=lambda _, bill, seed: bill.amount + 1.25 + seed % 5,
+        'The bill "{what}" is wrong: it was {new_amount:.2f}. Change it.', amount=_more
     ),
-    "change-payer": _changed('{payer} paid "{old}", not who is entered. Change it.', payer=_other_payer),
-    "change-date": _changed(
-        '"{old}" was paid on {date}. Change the bill.',
-        date=lambda _, bill, seed: f"2026-09-{1 + seed % 28:02d}",
+    "change-payer": _changed(
+        '{new_payer} paid "{what}", not the person who is entered. Change it.', payer=_other_payer
     ),
-    "change-name": _changed(
-        'Rename the bill "{old}" to "{what}".',
-        what=lambda _, bill, seed: f"{bill.what} ({choose(_NEW, seed)})",
-    ),
+    "change-date": _changed('"{what}" was paid on {new_date}. Change the bill.', date=drawn(_day)),
+    "change-name": _changed('Rename the bill "{what}" to "{new_what}".', what=drawn(thing)),
     "change-amount-and-date": _changed(
-        'Change the bill "{old}": {amount}, paid on {date}.',
-        amount=lambda _, bill, seed: bill.amount + 2.5,
-        date=lambda _, bill, seed: f"2026-10-{1 + seed % 28:02d}",
+        'Change the bill "{what}": {new_amount:.2f}, paid on {new_date}.', amount=_more, date=drawn(_day)
     ),
     "change-payer-and-name": _changed(
-        'Change the bill "{old}": it is called "{what}", and {payer} paid it.',
-        what=lambda _, bill, seed: f"{bill.what}, second half",
+        'Change the bill "{what}": it is called "{new_what}", and {new_payer} paid it.',
+        what=drawn(thing),
         payer=_other_payer,
     ),
     "leave-out": _leave_out,
     "include": _include,
-    "delete": _delete,
+    "delete": remove('Delete the bill "{what}".', "bills", start=_START),
     "arrival": _arrival,
-    "project-name": _project_name,
-    "new-project": _new_project,
+    "project-name": _rename,
+    "new-project": _start_project,
+    "settle-up": _settle_up,
+    "copy": _copy,
+    "move": _move,
+    "put-right": _put_right,
+    "welcome": _welcome,
+    "found": _found,
 }
 TEMPLATES = QUESTIONS | CHANGES
