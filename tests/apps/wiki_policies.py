@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 
-from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
+from tests.apps.actor import Move, Moves, NotShownError, Page, Policy, click, done, type_in
 from tests.apps.moves import Playing, press, quoted, scroll_until, wait_until
 
 _HOME = "http://wiki.test/index.php"
+_ISLAND = r"\w+ (?:Island|Isle|Holm|Skerry|Rock|Eyot|Cay)"
 
 
 def search(page: Page, words: str) -> Moves:
@@ -43,7 +45,7 @@ def found_by_ferry(pattern: str) -> Policy:
     def policy(page: Page) -> Playing:
         (ferry,) = quoted(page)
         page = yield from search(page, ferry)
-        result = next((e for e in page.all(tag="a") if e.text.endswith(" Island")), None)
+        result = next((e for e in page.all(tag="a") if re.fullmatch(_ISLAND, e.text)), None)
         if result is None:
             raise NotShownError(f"no island for {ferry}")
         page = yield f"Open {result.text}", [click(result.index)]
@@ -53,7 +55,7 @@ def found_by_ferry(pattern: str) -> Policy:
 
 
 def comparison(page: Page) -> Playing:
-    titles = re.findall(r"(\w+ Island)(?: or|, whichever)", page.request)
+    titles = re.findall(rf"({_ISLAND})(?: or|, whichever)", page.request)
     people = {}
     for title in titles:
         page = yield from article(page, title)
@@ -66,7 +68,7 @@ def members(page: Page) -> list[str]:
     """The pages in the category that is shown."""
     lines = list(page.lines)
     start = next(at for at, line in enumerate(lines) if line.startswith("Pages in category"))
-    return [line for line in lines[start:] if line.endswith(" Island")]
+    return [line for line in lines[start:] if re.fullmatch(_ISLAND, line)]
 
 
 def highest(page: Page) -> Playing:
@@ -97,14 +99,15 @@ def table(page: Page) -> dict[str, tuple[str, str]]:
 
 
 def fare(page: Page) -> Playing:
-    page = yield from article(page, asked(page, r"calls at (\w+ Island)"))
-    ferry = page.match(r"The ferry (.+) calls")[1]
-    page = yield from article(page, "Ferries")
+    (fares,) = quoted(page)
+    page = yield from article(page, asked(page, rf"calls at ({_ISLAND})"))
+    ferry = page.match(r"The ferry (.+) of the .* calls")[1]
+    page = yield from article(page, fares)
     yield done(table(page)[ferry][1])
 
 
 def seats(page: Page) -> Playing:
-    page = yield from article(page, "Ferries")
+    page = yield from article(page, quoted(page)[0])
     least = int(asked(page, r"more than (\d+) seats"))
     yield done(", ".join(sorted(name for name, (number, _) in table(page).items() if int(number) > least)))
 
@@ -119,18 +122,22 @@ def no_school(page: Page) -> Playing:
 def redirect(page: Page) -> Playing:
     (name,) = quoted(page)
     page = yield from search(page, name)
-    yield done(next(line for line in page.lines if line.endswith(" Island")))
+    yield done(next(line for line in page.lines if re.fullmatch(_ISLAND, line)))
 
 
 def links_here(page: Page) -> Playing:
-    title = quoted(page)[1]
-    page = yield from open_page(f"Special:WhatLinksHere/{title}")
-    linking = {
+    title, isles = quoted(page)
+    linking = yield from links_to(title)
+    yield done(", ".join(sorted(linking - {isles, title})))
+
+
+def links_to(title: str) -> Generator[Move, Page, set[str]]:
+    page = yield from open_page(f"Special:WhatLinksHere/{title}", limit="250")
+    return {
         element.attributes["title"]
         for element in page.all(tag="a")
         if element.text == element.attributes.get("title") and "redirect=no" not in str(element.attributes)
     }
-    yield done(", ".join(sorted(linking - {"Outer Isles", title})))
 
 
 def search_count(page: Page) -> Playing:
@@ -181,9 +188,30 @@ def editor(page: Page) -> Playing:
     yield done(f"{one['user']}, {one['day']}")
 
 
+def growth(page: Page) -> Playing:
+    title, *comments = quoted(page)
+    counts = []
+    for comment in comments:
+        page = yield from history(title)
+        page = yield "Open the version", [click(int(version(page, comment)["open"]))]
+        counts.append(int(page.match(r"count (\d+) people lived")[1]))
+    yield done(str(abs(counts[0] - counts[1])))
+
+
+def stone(page: Page) -> Playing:
+    (group,) = quoted(page)
+    kind, found = asked(page, r"lighthouse of (\w+)"), []
+    page = yield from open_page(f"Category:{group}")
+    for title in members(page):
+        page = yield from article(page, title)
+        if any(f"built of {kind}" in line for line in page.lines):
+            found.append(title)
+    yield done(", ".join(found))
+
+
 def old_count(page: Page) -> Playing:
     (comment,) = quoted(page)
-    page = yield from history(asked(page, r"lived on (\w+ Island)"))
+    page = yield from history(asked(page, rf"lived on ({_ISLAND})"))
     page = yield "Open the version", [click(int(version(page, comment)["open"]))]
     yield done(page.match(r"count (\d+) people lived")[1])
 
@@ -193,6 +221,23 @@ def contribution(page: Page) -> Playing:
     page = yield from open_page(f"Special:Contributions/{user}")
     page = yield from scroll_until(page, lambda now: bool(now.all(f"09:00, {day}", "a")))
     yield done(page.all(f"09:00, {day}", "a")[0].attributes["title"])
+
+
+def contributions(page: Page, summary: str) -> list[str]:
+    """The pages of a user's changes that have a summary."""
+    found, title = [], ""
+    for line in page.lines:
+        if link := re.search(r"<a .*?title=(.+?)(?: \w+=|/?>)", line):
+            title = link[1]
+        elif summary in line:
+            found.append(title)
+    return found
+
+
+def by_summary(page: Page) -> Playing:
+    summary = quoted(page)[0]
+    page = yield from open_page("Special:Contributions/Rook")
+    yield done(", ".join(contributions(page, summary)))
 
 
 def before(page: Page) -> Playing:
@@ -312,40 +357,67 @@ def corrected(heading: str, new: str, old: str) -> Policy:
     return policy
 
 
-def regroup(page: Page) -> Playing:
-    _, title, group = quoted(page)
+def census(page: Page) -> Playing:
+    title = quoted(page)[1]
     page = yield from log_in(page)
     page = yield from article(page, title)
-    known = page.match(r"(It is known for its .*)$")[1]
-    lead = f"[[Category:{group}]]\n'''{title}''' is one of the [[Outer Isles]]. {known}"
-    page = yield from write(title, lead, section="0")
+    counts = re.findall(rf"({_ISLAND}): (\d+) people", "\n".join(page.lines))
+    for island, count in counts:
+        page = yield from article(page, island)
+        number, text = section_text(page, "People")
+        page = yield from write(island, re.sub(r"\d+", count, text), section=number)
     yield from finished(page)
 
 
-def write_table(rows: dict[str, tuple[str, str]]) -> Moves:
+def regroup(page: Page) -> Playing:
+    _, title, group = quoted(page)
+    page = yield from log_in(page)
+    page = yield from regrouped(page, title, group)
+    yield from finished(page)
+
+
+def regrouped(page: Page, title: str, group: str) -> Moves:
+    page = yield from article(page, title)
+    known = page.match(r"(It is known for its .*)$")[1]
+    lead = f"[[Category:{group}]]\n'''{title}''' is one of the [[{group.partition(' ')[2]}]]. {known}"
+    return (yield from write(title, lead, section="0"))
+
+
+def regroup_all(page: Page) -> Playing:
+    _, old, new = quoted(page)
+    yield from log_in(page)
+    page = yield from open_page(f"Category:{old}")
+    for title in members(page):
+        page = yield from regrouped(page, title, new)
+    yield from finished(page)
+
+
+def write_table(title: str, rows: dict[str, tuple[str, str]]) -> Moves:
     head = 'Fares are for one way.\n\n{| class="wikitable"\n! Ferry !! Seats !! Fare\n'
     body = "".join(f"|-\n| {name} || {number} || {price}\n" for name, (number, price) in rows.items())
-    return (yield from write("Ferries", f"{head}{body}|}}"))
+    return (yield from write(title, f"{head}{body}|}}"))
 
 
 def raise_fare(page: Page) -> Playing:
+    fares = quoted(page)[1]
     ferry, price = asked(page, r"the ferry (.+) to \d"), asked(page, r"to (\d+\.\d\d) in")
     page = yield from log_in(page)
-    page = yield from article(page, "Ferries")
+    page = yield from article(page, fares)
     rows = table(page)
-    page = yield from write_table({**rows, ferry: (rows[ferry][0], price)})
+    page = yield from write_table(fares, {**rows, ferry: (rows[ferry][0], price)})
     yield from finished(page)
 
 
 def rename_ferry(page: Page) -> Playing:
-    title = quoted(page)[1]
+    _, title, fares = quoted(page)
     old, new = asked(page, r"the ferry (.+) its new name"), asked(page, r"new name, (.+), on the page")
     page = yield from log_in(page)
     page = yield from article(page, title)
     number, text = section_text(page, "Getting there")
     page = yield from write(title, text.replace(old, f"''{new}''"), section=number)
-    page = yield from article(page, "Ferries")
-    page = yield from write_table({new if name == old else name: row for name, row in table(page).items()})
+    page = yield from article(page, fares)
+    rows = {new if name == old else name: row for name, row in table(page).items()}
+    page = yield from write_table(fares, rows)
     yield from finished(page)
 
 
@@ -383,22 +455,53 @@ def talk(page: Page) -> Playing:
 def move(page: Page) -> Playing:
     _, old, new = quoted(page)
     yield from log_in(page)
+    page = yield from moved(old, new, "leave no redirect" in page.request)
+    yield from finished(page)
+
+
+def moved(old: str, new: str, alone: bool = False) -> Moves:
     page = yield from open_page(f"Special:MovePage/{old}")
     actions = [type_in(page.one(tag="input", name="wpNewTitleMain"), new)]
-    if "leave no redirect" in page.request:
+    if alone:
         actions.append(click(page.one(tag="input", name="wpLeaveRedirect")))
     page = yield "Enter the title", actions
     page = yield from scroll_until(page, lambda now: bool(now.all("Move page", "button")))
-    page = yield from press(page, "Move page", "button")
+    return (yield from press(page, "Move page", "button"))
+
+
+def relink(page: Page) -> Playing:
+    _, old, new, *_ = quoted(page)
+    yield from log_in(page)
+    page = yield from moved(old, new)
+    linking = yield from links_to(old)
+    for title in sorted(linking - {old}):
+        page = yield from open_page(title, action="edit")
+        area = page.all(tag="textarea", name="wpTextbox1")[0]
+        text = area.text.replace(f"[[{old}]]", f"[[{new}]]").replace(" * [[", "\n* [[")
+        page = yield "Write it", [type_in(area.index, text)]
+        page = yield from save(page)
     yield from finished(page)
 
 
 def undo(page: Page) -> Playing:
     title = quoted(page)[1]
     yield from log_in(page)
+    page = yield from undone(title)
+    yield from finished(page)
+
+
+def undone(title: str) -> Moves:
     page = yield from history(title)
     page = yield "Undo it", [click(int(versions(page)[0]["undo"]))]
-    page = yield from save(page)
+    return (yield from save(page))
+
+
+def undo_all(page: Page) -> Playing:
+    summary = quoted(page)[1]
+    yield from log_in(page)
+    page = yield from open_page("Special:Contributions/Rook")
+    for title in contributions(page, summary):
+        page = yield from undone(title)
     yield from finished(page)
 
 
@@ -469,6 +572,7 @@ POLICIES: dict[str, Policy] = {
     "hill": found_by_ferry(r"rises to (\d+) metres"),
     "comparison": comparison,
     "highest": highest,
+    "stone": stone,
     "fare": fare,
     "seats": seats,
     "no-school": no_school,
@@ -480,7 +584,9 @@ POLICIES: dict[str, Policy] = {
     "creator": creator,
     "editor": editor,
     "old-count": old_count,
+    "growth": growth,
     "contribution": contribution,
+    "by-summary": by_summary,
     "before": before,
     "asker": asker,
     "length": length,
@@ -491,15 +597,19 @@ POLICIES: dict[str, Policy] = {
     "correct-people": corrected("People", r"count (\d+) people", r"\d+"),
     "correct-lighthouse": corrected("Lighthouse", r"lit in (\d+)", r"\d+"),
     "regroup": regroup,
+    "regroup-all": regroup_all,
     "raise-fare": raise_fare,
     "rename-ferry": rename_ferry,
+    "census": census,
     "section": section,
     "list-entry": list_entry,
     "categorise": categorise,
     "talk": talk,
     "move": move,
     "move-away": move,
+    "relink": relink,
     "undo": undo,
+    "undo-all": undo_all,
     "restore": restored(-1),
     "restore-with-summary": restored(1),
     "watch": watched("watch", "unwatch"),

@@ -3,85 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import pathlib
 import re
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
+from xml.sax.saxutils import escape
 
+from collection.environments.apps import sqlite
 from collection.environments.apps.application import Application, digest, run_quietly, unpack
 from collection.environments.apps.server import ServerCommand, ServerProcess
-from collection.environments.apps.sqlite import content, reading
-from collection.environments.apps.wiki.pages import (
-    HISTORY,
-    MAIN_PAGE,
-    NAMESPACES,
-    USERS,
-    WATCHED,
-    dump,
-)
+from collection.environments.apps.templates import Draw
+from collection.environments.apps.wiki.tasks import CARRIED, TEMPLATES
+from collection.environments.apps.wiki.world import KEEPER, USERS, article, make_world
+from collection.environments.apps.world import World
 from rmsweb_jax.errors import UserError
-
-
-@dataclasses.dataclass(frozen=True)
-class Article:
-    """A page as it is now.
-
-    Attributes:
-      lines: of its text, without empty ones.
-      user: who wrote this version.
-      comment: the summary of this version; not compared.
-    """
-
-    lines: tuple[str, ...]
-    user: str
-    comment: str = dataclasses.field(default="", compare=False)
-
-
-# The installation makes the last one.
-_ACCOUNTS = (*USERS, "MediaWiki default")
-
-
-@dataclasses.dataclass(frozen=True)
-class Wiki:
-    """What the wiki holds.
-
-    Attributes:
-      pages: by title; those that were deleted are not in it.
-      watched: user and page of all watch lists.
-      protected: page, action, and the group that alone may do it.
-      names: real names by user.
-    """
-
-    pages: Mapping[str, Article]
-    watched: frozenset[tuple[str, str]] = WATCHED
-    protected: frozenset[tuple[str, str, str]] = frozenset()
-    names: Mapping[str, str] = dataclasses.field(default_factory=lambda: dict.fromkeys(_ACCOUNTS, ""))
-
-    def with_page(self, title: str, text: str, user: str) -> Wiki:
-        """With a page that a user has just written."""
-        return dataclasses.replace(self, pages={**self.pages, title: Article(_lines(text), user)})
-
-    def moved(self, old: str, new: str, user: str) -> Wiki:
-        """With a page under another title; who watched it watches both then."""
-        watched = self.watched | {(one, new) for one, title in self.watched if title == old}
-        text = "\n".join(self.pages[old].lines)
-        return dataclasses.replace(self.without(old).with_page(new, text, user), watched=watched)
-
-    def without(self, title: str) -> Wiki:
-        pages = {name: page for name, page in self.pages.items() if name != title}
-        return dataclasses.replace(self, pages=pages)
-
-
-def _lines(text: str) -> tuple[str, ...]:
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
-
-
-KEEPER = "Keeper"
-WIKI = Wiki(
-    {title: Article(_lines(revisions[-1].text), revisions[-1].user) for title, revisions in HISTORY.items()}
-).with_page("Main Page", MAIN_PAGE, KEEPER)
 
 PACKAGES = (
     *("mediawiki", "mediawiki-classes"),
@@ -95,20 +31,54 @@ _EXTENSIONS = (
 )
 WORKERS = 4
 _DATABASE = "wiki.sqlite"
-_PAGES = """
-SELECT page_namespace, page_title, actor_name, comment_text, old_text FROM page
-JOIN revision ON rev_id = page_latest JOIN actor ON actor_id = rev_actor
-JOIN revision_comment_temp ON revcomment_rev = rev_id
+_SPACES = {0: "", 1: "Talk:", 2: "User:", 3: "User talk:", 14: "Category:"}
+_TEXT = """
+JOIN actor ON actor_id = rev_actor JOIN revision_comment_temp ON revcomment_rev = rev_id
 JOIN comment ON comment_id = revcomment_comment_id JOIN slots ON slot_revision_id = rev_id
 JOIN content ON content_id = slot_content_id JOIN text ON content_address = 'tt:' || old_id
 """
-_WATCHED = "SELECT user_name, wl_namespace, wl_title FROM watchlist JOIN user ON user_id = wl_user"
-_PROTECTED = """
-SELECT page_namespace, page_title, pr_type, pr_level FROM page_restrictions JOIN page ON page_id = pr_page
+
+
+def _title(space: str, name: str) -> str:
+    cases = " ".join(f"WHEN {number} THEN '{prefix}'" for number, prefix in _SPACES.items())
+    return f"CASE {space} {cases} ELSE {space} || ':' END || replace({name}, '_', ' ')"
+
+
+_PAGE = _title("page_namespace", "page_title")
+# The form for a section's text begins a comment with its heading.
+_COMMENT = "substr(comment_text, iif(comment_text LIKE '/*%*/%', instr(comment_text, '*/') + 2, 1))"
+_PROTECTION = """
+(SELECT json_group_array(word) FROM (SELECT pr_type || '=' || pr_level || ' ' || pr_expiry AS word
+  FROM page_restrictions WHERE pr_page = page_id ORDER BY 1))
 """
+# A page is watched together with its talk page.
+_WATCHED = f"""
+(SELECT json_group_array(title) FROM (SELECT {_title("wl_namespace", "wl_title")} AS title
+  FROM watchlist WHERE wl_user = user_id AND wl_namespace % 2 = 0 ORDER BY 1))
+"""
+# What the world has of old versions; those of the tasks are of today.
+_VERSIONS = f"""
+SELECT substr(rev_timestamp, 1, 4) || '-' || substr(rev_timestamp, 5, 2) || '-' || substr(rev_timestamp, 7, 2)
+  || ' ' || substr(rev_timestamp, 9, 2) || ':' || substr(rev_timestamp, 11, 2), {_PAGE} AS page,
+  actor_name AS user, {_COMMENT} AS comment, old_text AS text
+FROM revision JOIN page ON page_id = rev_page {_TEXT} WHERE rev_timestamp < '2026' ORDER BY rev_timestamp
+"""
+TABLES = {
+    "pages": f"""
+SELECT {_PAGE}, old_text AS text, actor_name AS user, {_COMMENT} AS comment, {_PROTECTION} AS "protection[]"
+FROM page JOIN revision ON rev_id = page_latest {_TEXT}
+""",
+    "versions": _VERSIONS,
+    "users": f'SELECT user_name, user_real_name AS name, {_WATCHED} AS "watched[]" FROM user',
+}
+_REVISION = (
+    "<revision><timestamp>{date}:00Z</timestamp><contributor><username>{user}</username></contributor>"
+    "<comment>{comment}</comment><model>wikitext</model><format>text/x-wiki</format>"
+    '<text xml:space="preserve">{text}</text></revision>'
+)
 _DATA = re.compile(r"^\$wgSQLiteDataDir = .*;$", re.MULTILINE)
 # Nothing runs behind a visitor's back, nor after a page was sent; nothing is sent anywhere; a change adds
-# nothing to a watch list.
+# nothing to a watch list; what a power failure spoils is set back again.
 _SETTINGS = """
 $wgJobRunRate = 0;
 $wgEnableEmail = false;
@@ -120,50 +90,37 @@ $wgMessageCacheType = CACHE_DB;
 $wgParserCacheType = CACHE_NONE;
 $wgInvalidateCacheOnLocalSettingsChange = false;
 $wgForceDeferredUpdatesPreSend = true;
+$wgDBservers = [ [ 'type' => 'sqlite', 'dbname' => $wgDBname, 'load' => 1, 'flags' => DBO_DEFAULT,
+  'variables' => [ 'synchronous' => 'OFF' ] ] ];
 foreach ( [ 'default', 'creations', 'moves', 'deletion', 'rollback' ] as $change ) {
 	$wgDefaultUserOptions["watch$change"] = 0;
 }
 """
 
 
-# Their passwords are secrets of these names; the agent writes `<secret>alder</secret>`.
-SECRETS = {user.lower(): password for user, password in USERS.items()}
-
-
 class MediaWiki(Application):
-    """http://wiki.test/: the pages of `HISTORY`, accounts for `USERS`.
+    """http://wiki.test/: the wiki of some islands, with accounts for `USERS`.
 
     A reset sets pages, accounts, sessions and caches back.
     """
 
     name = "wiki"
     host = "wiki.test"
-    secrets = SECRETS
-    version = digest(PACKAGES, HISTORY, MAIN_PAGE, sorted(WATCHED), USERS, _SETTINGS)
+    templates = TEMPLATES
+    carried = CARRIED
+    # The agent writes `<secret>alder</secret>`.
+    secrets = {user.lower(): password for user, password in USERS.items()}  # noqa: RUF012
+    version = digest(PACKAGES, USERS, _SETTINGS, _REVISION)
 
-    def wiki(self) -> Wiki:
-        """Reads what the wiki holds."""
-        with reading(self.data / _DATABASE) as database:
-            database.text_factory = bytes.decode
-            return Wiki(
-                {
-                    _title(space, name): Article(_lines(text), user, comment)
-                    for space, name, user, comment, text in database.execute(_PAGES)
-                },
-                frozenset(
-                    (user, _title(space, name))
-                    for user, space, name in database.execute(_WATCHED)
-                    if space % 2 == 0  # Each page is watched together with its talk page.
-                ),
-                frozenset(
-                    (_title(space, name), action, level)
-                    for space, name, action, level in database.execute(_PROTECTED)
-                ),
-                dict(database.execute("SELECT user_name, user_real_name FROM user")),
-            )
+    def make_world(self, draw: Draw) -> World:
+        return make_world(draw)
 
-    def content(self) -> dict[str, list[tuple[Any, ...]]]:
-        return content(self.data / _DATABASE)  # Without the databases of caches and jobs.
+    def read(self) -> World:
+        world = sqlite.rows(self.data / _DATABASE, TABLES)
+        return {**world, "pages": {title: article(**row) for title, row in world["pages"].items()}}
+
+    def content(self) -> dict[str, Any]:
+        return sqlite.content(self.data / _DATABASE)  # Without the databases of caches and jobs.
 
     def _make(self) -> None:
         unpack(PACKAGES, self.folder)
@@ -177,12 +134,12 @@ class MediaWiki(Application):
         self._install()
 
     def _install(self) -> None:
-        """Creates database, accounts and articles."""
+        """Creates database and accounts, and removes the front page."""
         cache = self.folder / "cache"
         cache.mkdir()
         site = ["--server", self.url, "--scriptpath", "", "--skins", "Vector", "--confpath", str(self._site)]
         base = ["--dbtype", "sqlite", "--dbpath", str(self.kept), "--dbname", "wiki"]
-        self._maintain("install", *base, *site, "--pass", USERS[KEEPER], "Wiki of the Isles", KEEPER)
+        self._maintain(self.kept, "install", *base, *site, "--pass", USERS[KEEPER], "Wiki of the Isles", KEEPER)
         settings = self._site / "LocalSettings.php"
         text, changed = _DATA.subn("$wgSQLiteDataDir = getenv( 'WIKI_DATA' );", settings.read_text())
         if changed != 1:
@@ -190,30 +147,29 @@ class MediaWiki(Application):
         settings.write_text(text + _SETTINGS.replace("{cache}", str(cache)))
         for user, password in USERS.items():
             if user != KEEPER:
-                self._maintain("createAndPromote", user, password)
-        front = self.folder / "Main Page.txt"
-        front.write_text(MAIN_PAGE, encoding="utf-8")
-        self._maintain("importTextFiles", "--user", KEEPER, "--overwrite", str(front))
-        pages = self.folder / "pages.xml"
-        pages.write_text(dump(), encoding="utf-8")
-        self._maintain("importDump", str(pages))
-        self._maintain("runJobs")
-        self._maintain("initSiteStats", "--update")
-        self._watch()
-        self._maintain("rebuildtextindex")
-        self._maintain("rebuildLocalisationCache", "--lang", "en")
-
-    def _watch(self) -> None:
-        row = "INSERT INTO watchlist (wl_user, wl_namespace, wl_title) SELECT user_id, ?, ? FROM user"
+                self._maintain(self.kept, "createAndPromote", user, password)
         with contextlib.closing(sqlite3.connect(self.kept / _DATABASE)) as database, database:
-            database.execute("DELETE FROM watchlist")  # Of accounts that watch their own pages.
-            for user, title in sorted(WATCHED):
-                for space in (0, 1):  # The page and its talk page.
-                    values = (space, title.replace(" ", "_"), user)
-                    database.execute(f"{row} WHERE user_name = ?", values)
+            for table in ("page", "revision", "recentchanges", "watchlist"):
+                database.execute(f"DELETE FROM {table}")
+        self._maintain(self.kept, "rebuildLocalisationCache", "--lang", "en")
+
+    def _fill(self, world: World, data: pathlib.Path) -> None:
+        pages = data / "pages.xml"
+        pages.write_text(_dump(world), encoding="utf-8")
+        self._maintain(data, "importDump", str(pages))
+        pages.unlink()
+        self._maintain(data, "initSiteStats", "--update")
+        self._maintain(data, "rebuildtextindex")
+        row = "INSERT INTO watchlist (wl_user, wl_namespace, wl_title) SELECT user_id, ?, ? FROM user"
+        with contextlib.closing(sqlite3.connect(data / _DATABASE)) as database, database:
+            for user, one in world["users"].items():
+                for title in one["watched"]:
+                    for space in (0, 1):  # The page and its talk page.
+                        values = (space, title.replace(" ", "_"), user)
+                        database.execute(f"{row} WHERE user_name = ?", values)
 
     def _serve(self) -> str:
-        (self.data / "locks").mkdir()
+        (self.data / "locks").mkdir(exist_ok=True)
         command = ServerCommand(
             arguments=lambda port: [*self._php, "-S", f"127.0.0.1:{port}"],
             host=self.host,
@@ -241,11 +197,23 @@ class MediaWiki(Application):
         libraries = next((self.folder / "usr/lib").glob("*-linux-gnu"))
         return {"LD_LIBRARY_PATH": str(libraries), "PHP_INI_SCAN_DIR": "", "WIKI_DATA": str(data)}
 
-    def _maintain(self, script: str, *arguments: str) -> None:
-        run_quietly(
-            [*self._php, f"{self._site}/maintenance/{script}.php", *arguments], self._environment(self.kept)
-        )
+    def _maintain(self, data: pathlib.Path, script: str, *arguments: str) -> None:
+        command = [*self._php, f"{self._site}/maintenance/{script}.php", *arguments]
+        run_quietly(command, self._environment(data))
 
 
-def _title(space: int, name: str) -> str:
-    return NAMESPACES.get(space, f"{space}:") + name.replace("_", " ")
+def _dump(world: World) -> str:
+    """All pages with their versions, as MediaWiki imports them."""
+    pages: dict[str, list[str]] = {}
+    for date, one in world["versions"].items():
+        values = {name: escape(value) for name, value in one.items()}
+        text = _REVISION.format(date=date.replace(" ", "T"), **values)
+        pages.setdefault(values["page"], []).append(text)
+    spaces = {prefix: number for number, prefix in _SPACES.items() if prefix}
+    found = "".join(
+        f"<page><title>{title}</title><ns>{spaces.get(title[: title.find(':') + 1], 0)}</ns>"
+        f"{''.join(revisions)}</page>"
+        for title, revisions in pages.items()
+    )
+    head = 'xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en"'
+    return f"<mediawiki {head}>{found}</mediawiki>"
