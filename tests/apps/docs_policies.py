@@ -1,26 +1,23 @@
-"""Policies for the tasks at Python's documentation; each knows its pages, and reads everything else."""
+"""Policies for the tasks at the documentation; each knows its pages, and reads everything else."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 
-from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
+from tests.apps.actor import Move, Moves, NotShownError, Page, Policy, done
 from tests.apps.moves import Playing, press, quoted, scroll_until, wait_until
 
 _HOME = "http://docs.test"
 _TAG = re.compile(r"\*?\[\d+\]<|\*?\|")
-_VARIABLE = r"\bPYTHON[A-Z]+"
+_RELEASE = r'(\d\.\d)"\?'
+_NEW = r"Added in version ([\d.]+\d)"
 
 
 def asked(page: Page, pattern: str) -> str:
     found = re.search(pattern, page.request)
     assert found, page.request
     return found[1]
-
-
-def search(page: Page, words: str) -> Moves:
-    field = page.one(tag="input", name="q")
-    return (yield f"Search for {words}", [type_in(field, words), {"send_keys": {"keys": "Enter"}}])
 
 
 def open_page(path: str) -> Moves:
@@ -32,94 +29,92 @@ def flat(page: Page) -> str:
     return " ".join(line for line in page.lines if not _TAG.match(line))
 
 
-def read(page: Page, pattern: str) -> Playing:
-    """Scrolls down to the first match and answers with it."""
+def found_text(page: Page, pattern: str) -> Generator[Move, Page, tuple[Page, re.Match[str]]]:
+    """Scrolls down to the first match."""
     page = yield from scroll_until(page, lambda now: bool(re.search(pattern, flat(now))))
     found = re.search(pattern, flat(page))
     assert found
-    yield done(", ".join(found.groups()))
+    return page, found
 
 
-def described(page: Page) -> Moves:
-    """Opens the description that the request names."""
-    name = asked(page, r"description of (\S+)\. ")
-    page = yield from search(page, name)
+def read(page: Page, pattern: str) -> Playing:
+    _, found = yield from found_text(page, pattern)
+    yield done(", ".join(found.groups()).strip("'"))
+
+
+def described(page: Page, name: str) -> Moves:
+    """Searches for a function, and opens its description."""
+    field = page.one(tag="input", name="q")
+    page = yield (
+        f"Search for {name}",
+        [
+            {"input_text": {"index": field, "text": name}},
+            {"send_keys": {"keys": "Enter"}},
+        ],
+    )
     page = yield from wait_until(page, lambda now: bool(now.all(name, "a")))
     return (yield from press(page, name, "a"))
 
 
-def signature(page: Page, rest: str) -> str:
-    """A pattern of the signature of what the request names, and what comes after."""
-    name = asked(page, r"description of (\S+)\. ").rpartition(".")[2]
-    return rf"\b{name} ?\({rest}"
+def signature(name: str, rest: str) -> str:
+    return rf"\b{name.rpartition('.')[2]} ?\({rest}"
+
+
+def fact(page: Page, name: str, rest: str) -> Generator[Move, Page, tuple[Page, str]]:
+    """What the description of a function says."""
+    page = yield from described(page, name)
+    page, found = yield from found_text(page, signature(name, rest))
+    return page, found[1].strip("'")
+
+
+def function(page: Page) -> str:
+    return asked(page, r"(?:description of|[Ff]unction) (\w+\.[\w.]*\w)")
 
 
 def at_description(rest: str) -> Policy:
     """`rest` may have a `{}` for what the request quotes."""
 
     def policy(page: Page) -> Playing:
-        pattern = signature(page, rest.format(*quoted(page)) if "{}" in rest else rest)
-        page = yield from described(page)
-        yield from read(page, pattern)
+        pattern = rest.format(*quoted(page)) if "{}" in rest else rest
+        _, value = yield from fact(page, function(page), pattern)
+        yield done(value)
 
     return policy
 
 
-def changed_in(page: Page) -> Playing:
-    (parameter,) = quoted(page)
-    page = yield from described(page)
-    yield from read(page, rf"Changed in version ([\d.]+\d): [^:]*?\b{parameter}\b")
-
-
 def keyword_only(page: Page) -> Playing:
-    pattern = signature(page, r"[^)]*?\*, ([^)]*)\)")
-    page = yield from described(page)
-    found = re.search(pattern, flat(page))
-    assert found
-    yield done(", ".join(one.partition("=")[0] for one in found[1].split(", ")))
+    _, text = yield from fact(page, function(page), r"[^)]*?\*, ([^)]*)\)")
+    yield done(", ".join(one.partition("=")[0] for one in text.split(", ")))
 
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
 def parameter(page: Page) -> Playing:
-    place, pattern = _ORDINALS.index(asked(page, r"its (\w+) parameter")), signature(page, r" ?(\w[^)]*)")
-    page = yield from described(page)
-    found = re.search(pattern, flat(page))
-    assert found
-    names = [one.partition("=")[0] for one in found[1].split(", ") if one not in ("*", "/")]
-    yield done(names[place])
+    place = _ORDINALS.index(asked(page, r"its (\w+) parameter"))
+    _, text = yield from fact(page, function(page), r"(\w[^)]*)")
+    yield done([one.partition("=")[0] for one in text.split(", ") if one != "*"][place])
 
 
-def raises(page: Page) -> Playing:
-    pattern = signature(page, "")
-    page = yield from described(page)
-    lines = list(page.lines)
-    start = next(at for at, line in enumerate(lines) if re.search(pattern, line))
-    links = (re.search(r"exceptions\.html#(\w+)", line) for line in lines[start:])
-    yield done(next(filter(None, links))[1])
+def example(page: Page) -> Playing:
+    name = function(page)
+    page = yield from described(page, name)
+    yield from read(page, rf">>>\s*{name.rpartition('.')[2]}\s*\(.*?\)\s*(\[.*?\])")
 
 
-def c_parameter(page: Page) -> Playing:
-    name, pattern = asked(page, r"parameter (\w+)\?"), signature(page, r" ?(\w[^)]*)")
-    page = yield from described(page)
-    found = re.search(pattern, flat(page))
-    assert found
-    parameters = (re.sub(r"\s+", " ", one).strip() for one in found[1].split(","))
-    yield done(next(one for one in parameters if one.endswith(f" {name}")).removesuffix(f" {name}"))
+def linked(page: Page, ending: str) -> Moves:
+    """Follows the link of the front page whose address ends so."""
+
+    def links(now: Page) -> list[str]:
+        texts = [one for one in now.all(tag="a") if one.attributes.get("href", "").endswith(ending)]
+        return [str(one.index) for one in texts]
+
+    page = yield from scroll_until(page, lambda now: bool(links(now)))
+    return (yield f"Open {ending}", [{"click_element_by_index": {"index": int(links(page)[0])}}])
 
 
 def module_page(page: Page) -> Moves:
-    (module, *_) = quoted(page)
-    page = yield from search(page, module)
-    href = f"/library/{module}.html#module-{module}"
-    page = yield from wait_until(page, lambda now: bool(now.all(module, "a", href=href)))
-    return (yield from press(page, module, "a", href=href))
-
-
-def address(page: Page) -> Playing:
-    page = yield from module_page(page)
-    yield done(page.url)
+    return (yield from linked(page, f"api/{quoted(page)[0]}.html"))
 
 
 def at_module(pattern: str) -> Policy:
@@ -130,194 +125,248 @@ def at_module(pattern: str) -> Policy:
     return policy
 
 
+def stop(page: Page) -> Playing:
+    page = yield from module_page(page)
+    yield done("It is open.")
+
+
 def next_page(page: Page) -> Playing:
-    page = yield from open_page(f"library/{quoted(page)[0]}.html")
+    page = yield from module_page(page)
     page = yield from press(page, "next", "a")
-    yield done(page.url)
+    yield done("It is open.")
 
 
-def chapter(page: Page) -> Playing:
-    (title,) = quoted(page)
-    page = yield from press(page, "Tutorial", "a")
+def contents(page: Page, title: str) -> Generator[Move, Page, tuple[Page, str]]:
+    """The front page where it shows the link to a chapter or section, and the text of that."""
 
-    def linked(now: Page) -> list[str]:
-        texts = [element.text for element in now.all(tag="a")]
-        return [text for text in texts if re.fullmatch(rf"\d+\. {re.escape(title)}", text)]
+    def texts(now: Page) -> list[str]:
+        found = [one.text for one in now.all(tag="a")]
+        return [text for text in found if re.fullmatch(rf"[\d.]+ {re.escape(title)}", text)]
 
-    page = yield from scroll_until(page, lambda now: bool(linked(now)))
-    text = linked(page)[0]
-    page = yield from press(page, text, "a")
-    yield done(text.partition(".")[0])
+    page = yield from scroll_until(page, lambda now: bool(texts(now)))
+    return page, texts(page)[0]
+
+
+def number(page: Page) -> Playing:
+    page, text = yield from contents(page, quoted(page)[0])
+    yield done(text.partition(" ")[0].rstrip("."))
 
 
 def section(page: Page) -> Playing:
-    guide, title = quoted(page)
-    page = yield from open_page("howto/index.html")
-    page = yield from press(page, guide, "a")
-    page = yield from scroll_until(page, lambda now: bool(now.all(title, "a")))
-    page = yield from press(page, title, "a")
-    yield done(page.url)
+    page, text = yield from contents(page, quoted(page)[1])
+    page = yield from press(page, text, "a")
+    yield done("It is open.")
 
 
-_REFERENCE = {
-    "Identifiers and keywords": "lexical_analysis",
-    "The match statement": "compound_stmts",
-    "Conditional expressions": "expressions",
-    "The global statement": "simple_stmts",
-    "Finders and loaders": "import",
-}
+def row(page: Page, path: str, name: str, after: int) -> Generator[Move, Page, tuple[Page, str]]:
+    """The cell some places after that with a name."""
+    page = yield from open_page(path)
+    page = yield from scroll_until(page, lambda now: name in now.lines)
+    lines = [line for line in page.lines if not _TAG.match(line)]
+    return page, lines[len(lines) - 1 - lines[::-1].index(name) + after]
 
 
-def reference_number(page: Page) -> Playing:
-    (title,) = quoted(page)
-    page = yield from open_page(f"reference/{_REFERENCE[title]}.html")
-    yield from read(page, rf"(\d[\d.]+)\. {title}")
-
-
-def row(path: str, after: int) -> Policy:
-    """The cell some places after that of the row that the request quotes."""
-
+def setting(after: int, pattern: str) -> Policy:
     def policy(page: Page) -> Playing:
-        name = quoted(page)[0]
-        page = yield from open_page(path)
-        page = yield from scroll_until(page, lambda now: name in now.lines)
-        lines = list(page.lines)
-        yield done(lines[lines.index(name) + after])
+        _, text = yield from row(page, "settings.html", asked(page, pattern), after)
+        yield done(text)
 
     return policy
 
 
-def encoding(page: Page) -> Playing:
-    name = quoted(page)[0]
-    page = yield from open_page("library/codecs.html#standard-encodings")
-    page = yield from scroll_until(page, lambda now: name in now.lines)
-    lines = list(page.lines)
-    yield done(lines[lines.index(name) + 2])
+def code(page: Page) -> Playing:
+    _, text = yield from row(page, "errors.html", asked(page, r"the code (\d+)\?"), 1)
+    yield done(text)
 
 
-def example(page: Page) -> Playing:
-    expression = asked(page, r">>> (.*) in an example")
-    name = expression.partition("(")[0].rpartition(".")[2]
-    page = yield from search(page, name)
-
-    def linked(now: Page) -> list[int]:
-        return [one.index for one in now.all(tag="a") if one.text.endswith(f".{name}")]
-
-    page = yield from wait_until(page, lambda now: bool(linked(now)))
-    page = yield "Open the description", [click(linked(page)[0])]
-    # The word that was searched for is marked, and may stand apart.
-    shown = r"\s*".join(map(re.escape, re.findall(r"\w+|[^\w\s]", expression)))
-    yield from read(page, rf">>>\s*{shown}\s*(.+?)(?= >>>| [A-Z][a-z]+ )")
-
-
-def variable(page: Page) -> Playing:
-    option = asked(page, r"option (-\w)")
-    page = yield from open_page(f"using/cmdline.html#cmdoption{option}")
-
-    def rest(now: Page) -> list[str]:
-        """Lines from the option on, which may have an argument; none where it is further down."""
-        lines = ["", *now.lines]
-        named = (at for at, line in enumerate(lines) if re.fullmatch(rf"{option}( \w+)?", line))
-        starts = (at for at in named if not _TAG.match(lines[at - 1]))
-        return lines[next(starts, len(lines)) :]
-
-    page = yield from scroll_until(page, lambda now: bool(re.search(_VARIABLE, " ".join(rest(now)))))
-    found = re.search(_VARIABLE, " ".join(rest(page)))
-    assert found
-    yield done(found[0])
-
-
-def short_option(page: Page) -> Playing:
-    option, module = asked(page, r"same as (--\S+)"), asked(page, r"module (\w+)\?")
-    page = yield from open_page(f"library/{module}.html")
-    yield from read(page, rf"(-\w)[^-,]*, {option}\b")
-
-
-def faq(page: Page) -> Playing:
-    (question,) = quoted(page)
-    for name in ("general", "programming", "design", "library", "extending", "gui"):
-        page = yield from open_page(f"faq/{name}.html")
-        if any(question in line for line in page.lines):
-            yield done(page.match(r"^(.* FAQ)$")[1])
-    raise NotShownError(f"no page answers {question}")
-
-
-def editor(page: Page) -> Playing:
-    page = yield from open_page(f"whatsnew/{asked(page, r'Python ([0-9.]+)')}.html")
-    lines = list(page.lines)
-    yield done(lines[lines.index("Editor:") + 1])
-
-
-def pep(page: Page) -> Playing:
-    title = quoted(page)[0]
-    page = yield from open_page(f"whatsnew/{asked(page, r'Python ([0-9.]+)')}.html")
-    yield from read(page, rf"PEP (\d+): {re.escape(title)}")
-
-
-def glossary(page: Page) -> Playing:
-    (term,) = quoted(page)
-    page = yield from open_page(f"glossary.html#term-{term.replace(' ', '-')}")
-    lines = list(page.lines)
-    yield done(
-        next(found[1] for line in lines[lines.index(term) :] if (found := re.match(r"PEP (\d+)", line)))
-    )
-
-
-def exception_base(page: Page) -> Playing:
-    name = asked(page, r"above (\w+) in")
-    page = yield from open_page("library/exceptions.html#exception-hierarchy")
-    tree = next(line for line in page.lines if "├── " in line)
-    classes = re.findall(r"((?:│ )*)[├└]── (\w+)", tree)
+def above(page: Page, name: str) -> Generator[Move, Page, str]:
+    """The class above another in the tree of exceptions."""
+    page = yield from open_page("errors.html")
+    tree = next(line for line in page.lines if "+-- " in line)
+    classes = re.findall(r"((?:\| *)*)\+-- (\w+)", tree)
     at = next(at for at, (_, found) in enumerate(classes) if found == name)
-    depth = len(classes[at][0])
-    yield done(next(found for bars, found in reversed(classes[:at]) if len(bars) < depth))
+    depth = classes[at][0].count("|")
+    return next((found for bars, found in classes[:at][::-1] if bars.count("|") < depth), "Exception")
+
+
+def error_base(page: Page) -> Playing:
+    name = yield from above(page, asked(page, r"above (\w+) in"))
+    yield done(name)
+
+
+def at_page(path: str, name: str, pattern: str) -> Policy:
+    """Reads what a pattern finds, which has a `{}` for a part of the request."""
+
+    def policy(page: Page) -> Playing:
+        text = pattern.format(re.escape(asked(page, name)))
+        page = yield from open_page(path)
+        yield from read(page, text)
+
+    return policy
+
+
+def question(page: Page) -> Playing:
+    (text,) = quoted(page)
+    for place in (1, 2, 3):
+        page = yield from open_page(f"faq/questions{place}.html")
+        if any(text in line for line in page.lines):
+            yield done(page.match(r"^(\w+ questions)$")[1])
+    raise NotShownError(f"no page answers {text}")
+
+
+def editor_of(page: Page) -> str:
+    lines = list(page.lines)
+    return lines[lines.index("Editor:") + 1]
+
+
+def release_editor(page: Page) -> Playing:
+    page = yield from open_page(f"releases/{asked(page, _RELEASE)}.html")
+    yield done(editor_of(page))
+
+
+def proposal(page: Page) -> Playing:
+    feature = quoted(page)[0]
+    page = yield from open_page(f"releases/{asked(page, _RELEASE)}.html")
+    yield from read(page, rf"Proposal (\d+): {feature}")
 
 
 def synopsis(page: Page) -> Playing:
     (module,) = quoted(page)
     page = yield from open_page("py-modindex.html")
     page = yield from scroll_until(page, lambda now: bool(now.all(module, "a")))
-    lines = list(page.lines)
+    lines = [line for line in page.lines if not _TAG.match(line) and line != "Deprecated:"]
     yield done(lines[lines.index(module) + 1])
 
 
-def index(page: Page) -> Playing:
-    name = asked(page, r"function (\w+)\(\)")
-    page = yield from open_page(f"genindex-{name[0].upper()}.html")
-    yield from read(page, rf"\b{name}\(\) \(in module (\S+)\)")
+# Answers that are on several pages.
+
+_ERROR = r".*?\.errors\.(\w+)"
 
 
-_NEW = r"New in version ([\d.]+\d)"
+def error_code(page: Page) -> Playing:
+    page, name = yield from fact(page, function(page), _ERROR)
+    _, text = yield from row(page, "errors.html", name, -1)
+    yield done(text)
+
+
+def error_above(page: Page) -> Playing:
+    page, name = yield from fact(page, function(page), _ERROR)
+    text = yield from above(page, name)
+    yield done(text)
+
+
+def workers(page: Page) -> Playing:
+    page, name = yield from fact(page, function(page), r".*?the setting ([\w.]*\w)")
+    _, text = yield from row(page, "settings.html", name, 2)
+    yield done(text)
+
+
+def replacement(page: Page) -> Playing:
+    page, name = yield from fact(page, function(page), r".*?Use ([\w.]+)\(\) instead")
+    _, text = yield from fact(page, name, rf".*?{_NEW}")
+    yield done(text)
+
+
+def see_also(page: Page) -> Playing:
+    name = function(page)
+    page = yield from described(page, name)
+    for _ in range(int(asked(page, r"(\d+) links"))):
+        page, found = yield from found_text(page, signature(name, r".*?The function ([\w.]+)\(\)"))
+        name = found[1]
+        page = yield from press(page, f"{name}()", "a")
+    yield done(name)
+
+
+def total(page: Page) -> Playing:
+    numbers = []
+    for name, full in re.findall(r'"(\w+)" of ([\w.]*\w)', page.request):
+        page, text = yield from fact(page, full, rf"[^)]*?\b{name}=([^,)]+)")
+        numbers.append(int(text))
+    yield done(str(sum(numbers)))
+
+
+def oldest(page: Page) -> Playing:
+    since = {}
+    for name in asked(page, r"version: (.*)\? Answer").split(", "):
+        page, since[name] = yield from fact(page, name, rf".*?{_NEW}")
+    yield done(min(since, key=lambda name: since[name]))
+
+
+def whole(page: Page) -> Generator[Move, Page, str]:
+    """The text of the page, down to its end."""
+    texts = [flat(page)]
+    while page.view.pages_below >= 0.05:
+        page = yield "Scroll down", [{"scroll": {"down": True, "num_pages": 1.0}}]
+        texts.append(flat(page))
+    return " ".join(texts)
+
+
+def deprecated_in(page: Page) -> Playing:
+    names: dict[str, None] = {}
+    for module in asked(page, r"modules (.*) are deprecated").split(", "):
+        page = yield from open_page(f"api/{module}.html")
+        text = yield from whole(page)
+        for part in re.split(rf"(?={re.escape(module)}\. ?\w+ ?\()", text):
+            found = re.match(
+                rf"{re.escape(module)}\. ?(\w+) ?\((?:(?!Classes).)*?Deprecated since version", part
+            )
+            if found:
+                names[found[1]] = None
+    yield done(", ".join(names))
+
+
+def editors(page: Page) -> Playing:
+    features, found = quoted(page), {}
+    for version in ("1.0", "1.1", "1.2", "2.0", "2.1", "2.2", "3.0", "3.1"):
+        page = yield from open_page(f"releases/{version}.html")
+        for feature in features:
+            if re.search(rf"Proposal \d+: {feature}", flat(page)):
+                found[feature] = editor_of(page)
+        if len(found) == len(features):
+            break
+    yield done(", ".join(found[feature] for feature in features))
+
+
 POLICIES: dict[str, Policy] = {
-    "module-page": address,
+    "module-page": stop,
     "default-value": at_description(r"[^)]*?\b{}=([^,)]+)"),
-    "new-in": at_description(rf" ?[\w*].*?{_NEW}"),
-    "chapter": chapter,
-    "changed-in": changed_in,
+    "new-in": at_description(rf".*?{_NEW}"),
+    "chapter": number,
+    "changed-in": at_description(r".*?Changed in version ([\d.]+\d)"),
     "keyword-only": keyword_only,
     "parameter": parameter,
-    "raises": raises,
+    "parameter-type": at_description(r".*?\b{} ?\( ?(\w+) ?\)"),
+    "raises": at_description(_ERROR),
+    "returns": at_description(r".*?Return type: ?(\w+)"),
     "deprecated": at_description(r".*?Deprecated since version ([\d.]+\d)"),
-    "removal": at_module(r"Deprecated since version ([\d.]+\d), will be removed in version ([\d.]+\d)"),
+    "event": at_description(r".*?the event ([\w.]*\w)"),
+    "example": example,
+    "stable": at_description(r".*?stable interface since version ([\d.]+\d)"),
+    "removal": at_module(r"Deprecated since version ([\d.]+\d): .*?removed in version ([\d.]+\d)"),
     "module-new-in": at_module(_NEW),
-    "source": at_module(r"Source code: (Lib\S+)"),
-    "audit-event": at_description(r" ?\w.*?auditing event (\S+) with"),
+    "source": at_module(r"Source code: ?(src\S+)"),
     "next-page": next_page,
     "section": section,
-    "reference-number": reference_number,
-    "format-character": row("library/struct.html#format-characters", 1),
-    "operator": row("library/operator.html#mapping-operators-to-functions", 2),
-    "encoding": encoding,
-    "example": example,
-    "environment-variable": variable,
-    "short-option": short_option,
-    "c-parameter": c_parameter,
-    "stable-abi": at_description(r" ?\w.*?Stable ABI since version ([\d.]+\d)"),
-    "faq": faq,
-    "editor": editor,
-    "pep": pep,
-    "glossary": glossary,
-    "exception-base": exception_base,
+    "section-number": number,
+    "setting": setting(2, r"default of ([\w.]*\w)\?"),
+    "setting-new-in": setting(3, r"was ([\w.]*\w) new"),
+    "code": code,
+    "error-base": error_base,
+    "environment-variable": at_page("command.html", r"option (\S+) of", r"{}\b.*?environment variable (\w+)"),
+    "short-option": at_page("command.html", r"same as (\S+)\?", r"(-\w)\b[^-]*, ?{}\b"),
+    "question": question,
+    "release-editor": release_editor,
+    "proposal": proposal,
+    "term": at_page("glossary.html", r'term "(.*)"', r"\b{}\b.*?proposal (\d+)"),
     "synopsis": synopsis,
-    "index": index,
+    "index": at_page("genindex.html", r"function (\w+)\(\)", r"\b{}\(\) \(in module ([\w.]*\w)\)"),
+    "error-code": error_code,
+    "error-above": error_above,
+    "workers": workers,
+    "replacement": replacement,
+    "see-also": see_also,
+    "sum": total,
+    "oldest": oldest,
+    "deprecated-in": deprecated_in,
+    "editors": editors,
 }

@@ -1,36 +1,40 @@
-"""Python 3.11's documentation from Debian's package: static pages with a search that runs in the page."""
+"""The documentation of an invented library: static pages of Sphinx, with a search that runs in the page."""
 
 from __future__ import annotations
 
-import functools
+import pathlib
 
-from collection.environments.apps.application import Application, unpack
-from collection.environments.apps.docs.pages import Pages
+from collection.environments.apps.application import digest
+from collection.environments.apps.docs.tasks import CARRIED, TEMPLATES
+from collection.environments.apps.docs.world import make_world
+from collection.environments.apps.python_site import PythonSite
+from collection.environments.apps.templates import Draw
+from collection.environments.apps.world import World
 from collection.environments.miniwob import PageServer
 
-# The pages' own scripts are links to files of the other packages.
-PACKAGES = ("python3.11-doc", "libjs-jquery", "libjs-underscore", "libjs-sphinxdoc")
-_HTML = "usr/share/doc/python3.11/html"
+REQUIREMENTS = ("Sphinx==7.4.7", "docutils==0.21.2")
+_SCRIPT = pathlib.Path(__file__).with_name("build.py")
 
 
-class PythonDocs(Application):
-    """http://docs.test/; visitors cannot change it."""
+class Docs(PythonSite):
+    """http://docs.test/; visitors cannot change it, so it always holds the world of its seed."""
 
     name = "docs"
     host = "docs.test"
-    version = " ".join(PACKAGES)
+    templates = TEMPLATES
+    carried = CARRIED
+    requirements, script = REQUIREMENTS, _SCRIPT
+    version = digest(REQUIREMENTS, _SCRIPT.read_text(encoding="utf-8"))
 
-    @functools.cached_property
-    def pages(self) -> Pages:
-        """What the installed files say, by which answers are checked."""
-        return Pages(self.folder / _HTML)
+    def make_world(self, draw: Draw) -> World:
+        return make_world(draw)
 
-    def _stop(self) -> None:
-        self._server.close()
-
-    def _make(self) -> None:
-        unpack(PACKAGES, self.folder)
+    def read(self) -> World:
+        return self.world(self.seed)
 
     def _serve(self) -> str:
-        self._server = PageServer(self.folder / _HTML, self.host)
-        return f"127.0.0.1:{self._server.port}"
+        self._pages = PageServer(self.data / "html", self.host)
+        return f"127.0.0.1:{self._pages.port}"
+
+    def _stop(self) -> None:
+        self._pages.close()

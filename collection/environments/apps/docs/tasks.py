@@ -1,565 +1,435 @@
-"""Tasks at the documentation: templates, and checks of the page and the answer."""
+"""Tasks at the documentation: templates over the rows of its world, which no task changes."""
 
 from __future__ import annotations
 
-import dataclasses
-import re
-import urllib.parse
-from collections.abc import Callable, Sequence
-from xml.etree.ElementTree import Element
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from collection.environments.apps.docs.pages import Pages, heading_of, text_of, with_class
-from collection.environments.apps.docs.site import PythonDocs
-from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
-
-
-@dataclasses.dataclass(frozen=True)
-class Goal:
-    """What a task asks for; the files are read when it is checked.
-
-    Attributes:
-      page: where the episode ends, with its `#` if that matters; a beginning is enough.
-      answer: None if it is the address of that page.
-    """
-
-    words: str
-    page: Callable[[Pages], str]
-    answer: Callable[[Pages], str] | None = None
-
-
-Template = Callable[[int], Goal]
-
-
-def docs_tasks(docs: PythonDocs, seed: int) -> list[AppTask]:
-    """Returns one task of each template."""
-    return [_task(docs, name, template(seed), seed) for name, template in TEMPLATES.items()]
-
-
-def _task(docs: PythonDocs, name: str, goal: Goal, seed: int) -> AppTask:
-    def check(end: Ending) -> bool:
-        given, page = end.answer.strip(), f"{docs.url}/{goal.page(docs.pages)}"
-        if not end.url.startswith(page):
-            return False
-        return given.startswith(page) if goal.answer is None else given == goal.answer(docs.pages)
-
-    words = f"{goal.words} The documentation is at {docs.url}/."
-    return make_task(docs, name, seed, words, check)
-
-
-def _on(page: str) -> Callable[[Pages], str]:
-    return lambda _: page
-
-
-def _described(
-    words: str, items: Sequence[tuple[str, ...]], answer: Callable[[Element, Element, str], str]
-) -> Template:
-    """A question about an object, by its signature, its description, and what else was chosen for it."""
-
-    def goal(seed: int) -> Goal:
-        name, *more = choose(items, seed)
-        last = more[-1] if more else ""
-        return Goal(
-            f"Find the description of {name}. {words.format(last)}",
-            lambda pages: pages.address(name).partition("#")[0],
-            lambda pages: answer(*pages.described(name), last),
-        )
-
-    return goal
-
-
-def _at_page(words: str, items: Sequence[tuple[str, str]], answer: Callable[[Element, str], str]) -> Template:
-    """A question about something on a page."""
-
-    def goal(seed: int) -> Goal:
-        page, item = choose(items, seed)
-        return Goal(words.format(item), _on(page), lambda pages: answer(pages.root(page), item))
-
-    return goal
-
-
-def _module(words: str, modules: Sequence[str], answer: Callable[[Element, str], str]) -> Template:
-    return _at_page(words, [(f"library/{name}.html", name) for name in modules], answer)
-
-
-def _find(pattern: str, text: str) -> str:
-    found = re.search(pattern, text)
-    if found is None:
-        raise LookupError(f"nothing like {pattern} in {text[:200]!r}")
-    return found[1]
-
-
-def _noted(description: Element, kind: str, pattern: str, about: str = "") -> str:
-    """What the first note on a version says, of those about something."""
-    texts = (text_of(one) for one in with_class(description, kind, nested=False))
-    return _find(pattern, next(text for text in texts if re.search(rf"\b{about}\b", text) or not about))
-
-
-def _parameters(signature: Element) -> list[str]:
-    return [text_of(one) for one in with_class(signature, "sig-param")]
-
-
-def _default(signature: Element, _: Element, name: str) -> str:
-    return next(one for one in _parameters(signature) if one.startswith(f"{name}=")).partition("=")[2]
-
-
-def _keyword_only(signature: Element, _: Element, __: str) -> str:
-    found = [one.partition("=")[0] for one in _parameters(signature)]
-    return ", ".join(found[found.index("*") + 1 :])
-
+from collection.environments.apps.answers import Answer, Value
+from collection.environments.apps.docs.world import RELEASES, slug
+from collection.environments.apps.templates import Draw, Goal, Template, Where
+from collection.environments.apps.world import Row, World
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
-def _parameter(signature: Element, _: Element, ordinal: str) -> str:
-    found = [one.partition("=")[0] for one in _parameters(signature) if one not in ("*", "/")]
-    return found[_ORDINALS.index(ordinal)]
+def _asked(world: World, words: str, value: Value | tuple | frozenset, others: Iterable[str] = ()) -> Goal:
+    chosen = set(map(str, value)) if isinstance(value, tuple | frozenset) else {str(value)}
+    return Goal(words, world, Answer(value, tuple(one for one in dict.fromkeys(others) if one not in chosen)))
 
 
-def _exception(_: Element, description: Element, __: str) -> str:
-    links = (one for one in description.iter("a") if one.get("href", "").startswith("exceptions.html#"))
-    return text_of(next(links))
+def _title(world: World) -> str:
+    return next(iter(world["library"].values()))["title"]
 
 
-def _cell(root: Element, row: str, column: str) -> str:
-    """The cell of a table, by a cell of its row and the head of its column."""
-    for table in root.iter("table"):
-        head = [text_of(one) for one in table.iter("th")]
-        for line in table.iter("tr"):
-            cells = [text_of(one) for one in line.iter("td")]
-            if row in cells and column in head:
-                return cells[head.index(column)]
-    raise LookupError(f"no table has a row {row!r} and a column {column!r}")
+def _alone(what: str) -> str:
+    return f"Answer with the {what} alone."
 
 
-def _output(root: Element, expression: str) -> str:
-    """The line after an expression in the examples."""
-    for block in root.iter("pre"):
-        lines = text_of(block, lines=True).splitlines()
-        if f">>> {expression}" in lines:
-            return lines[lines.index(f">>> {expression}") + 1].strip()
-    raise LookupError(f"no example has {expression}")
+_VERSION = _alone("version's number")
 
 
-def _base(root: Element, name: str) -> str:
-    """The class above another in the tree of built-in exceptions."""
-    blocks = (text_of(block, lines=True) for block in root.iter("pre"))
-    lines = next(text for text in blocks if "├── " in text).splitlines()
-    places = [(_name_start(line), line[_name_start(line) :].strip()) for line in lines]
-    at = next(at for at, (_, found) in enumerate(places) if found == name)
-    return next(found for start, found in reversed(places[:at]) if start < places[at][0])
+def _value(text: str) -> Value:
+    """A default as it is written, or its number."""
+    try:
+        return float(text)
+    except ValueError:
+        return text.strip("'")
 
 
-def _name_start(line: str) -> int:
-    return len(line) - len(line.lstrip(" │├└─"))
+def _function(
+    words: str, of: Callable[[Row, Draw], tuple[str, Any, Iterable[str]]], where: Where | None = None
+) -> Template:
+    """A question about a function: more words, the value, and other values."""
+
+    def template(world: World, draw: Draw) -> Goal:
+        name, row = draw.row(world, "functions", where)
+        more, value, others = of(row, draw)
+        return _asked(world, f"Find the description of {name}. {words.format(more)}", value, others)
+
+    return template
 
 
-def _short(root: Element, option: str) -> str:
-    option = option.partition(" ")[0]
-    signatures = (text_of(one) for one in root.iter("dt"))
-    return next(found[1] for one in signatures if (found := re.search(rf"(-\w)[^-]*, {option}\b", one)))
+def _default(row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
+    name, _, default, _ = draw.choice([one for one in row["parameters"] if one[2]])
+    return name, _value(default), ()
 
 
-def _type(signature: Element, _: Element, name: str) -> str:
-    return _find(rf"[(,] ?([^(,]*?) ?\b{name}[,)]", text_of(signature))
+def _keyword_only(row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
+    names = [one[0] for one in row["parameters"]]
+    alone = frozenset(one[0] for one in row["parameters"] if one[3])
+    return "", alone, names
 
 
-def _field(root: Element, name: str) -> str:
-    for fields in root.iter("dl"):
-        parts = list(fields)
-        for at, one in enumerate(parts):
-            if one.tag == "dt" and text_of(one) == f"{name}:":
-                return text_of(parts[at + 1])
-    raise LookupError(f"no field {name}")
+def _parameter(row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
+    names = [one[0] for one in row["parameters"]]
+    at = draw.randint(1, len(names) - 1)
+    return _ORDINALS[at], names[at], names
 
 
-def _term_pep(root: Element, term: str) -> str:
-    for terms in root.iter("dl"):
-        parts = list(terms)
-        for at, one in enumerate(parts):
-            if one.tag == "dt" and text_of(one) == term:
-                return _find(r"PEP (\d+)", text_of(next(p for p in parts[at:] if p.tag == "dd")))
-    raise LookupError(f"no term {term}")
+def _type(row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
+    name, kind, *_ = draw.choice(row["parameters"])
+    return name, kind, ("int", "float", "str", "bool", "object")
 
 
-def _synopsis(root: Element, module: str) -> str:
-    for row in root.iter("tr"):
-        if any(text_of(link) == module for link in row.iter("a")):
-            return text_of(next(row.iter("em")))
-    raise LookupError(f"no module {module}")
+def _of(
+    column: str, others: Iterable[str] = RELEASES
+) -> Callable[[Row, Draw], tuple[str, Any, Iterable[str]]]:
+    return lambda row, draw: (row["changed_parameter"], row[column], others)
 
 
-MODULES = ("graphlib", "zoneinfo", "tomllib", "sched", "difflib", "secrets")
-_ALONE = "Answer with the {} alone."
-_VERSION = _ALONE.format("version's number")
+def _raises(world: World, draw: Draw) -> Goal:
+    name, row = draw.row(world, "functions")
+    words = f"Find the description of {name}. Which exception does it raise? {_alone('name of its class')}"
+    return _asked(world, words, row["error"], world["errors"])
 
 
-def _module_page(seed: int) -> Goal:
-    module = choose(MODULES, seed)
-    words = f'Search for the module "{module}", open the page about it and answer with the page\'s address.'
-    return Goal(words, _on(f"library/{module}.html"))
+def _module(
+    words: str, value: Callable[[Row], Any], others: str = "", where: Where | None = None
+) -> Template:
+    """A question about a module; `others` is a column with other values."""
+
+    def template(world: World, draw: Draw) -> Goal:
+        name, row = draw.row(world, "modules", where)
+        wrong = [one[others] for one in world["modules"].values()] if others else RELEASES
+        return _asked(world, words.format(name, _title(world), row["summary"]), value(row), wrong)
+
+    return template
 
 
-def _next_page(seed: int) -> Goal:
-    module = choose(("calendar", "heapq", "shelve", "getpass", "cmath", "glob"), seed)
-    start = f"library/{module}.html"
-
-    def following(pages: Pages) -> str:
-        link = next(one for one in pages.root(start).iter("link") if one.get("rel") == "next")
-        return urllib.parse.urljoin(start, link.get("href", ""))
-
+def _module_page(world: World, draw: Draw) -> Goal:
+    name, row = draw.row(world, "modules")
     words = (
-        f'Open the page about the module "{module}" and go from there to the page that is next in the order '
-        "of the documentation. Answer with the address of that page."
+        f'Find the module "{name}", which is for "{row["summary"]}" Open the page about it and stop there.'
     )
-    return Goal(words, following)
+    return Goal(words, world, page=f"/api/{name}.html")
 
 
-def _section(seed: int) -> Goal:
-    guide, page, title = choose(
-        (
-            ("Logging HOWTO", "howto/logging.html", "When to use logging"),
-            ("Sorting HOW TO", "howto/sorting.html", "Key Functions"),
-            ("Regular Expression HOWTO", "howto/regex.html", "Non-capturing and Named Groups"),
-            ("Functional Programming HOWTO", "howto/functional.html", "The functools module"),
-            ("Unicode HOWTO", "howto/unicode.html", "The String Type"),
-        ),
-        seed,
+def _next_page(world: World, draw: Draw) -> Goal:
+    names = list(world["modules"])
+    at = draw.randint(0, len(names) - 2)
+    words = (
+        f'Open the page about the module "{names[at]}", which is for '
+        f'"{world["modules"][names[at]]["summary"]}" Then go to the page that is next in the order of the '
+        "documentation, and stop there."
+    )
+    return Goal(words, world, page=f"/api/{names[at + 1]}.html")
+
+
+def _chapter(world: World, draw: Draw) -> Goal:
+    names = list(world["chapters"])
+    title = draw.choice(names)
+    words = f'Which number has the chapter "{title}" of the tutorial of {_title(world)}? {_alone("number")}'
+    return _asked(world, words, names.index(title) + 1)
+
+
+def _sections(world: World, draw: Draw) -> tuple[int, str, Row, int]:
+    """Number of a chapter, its title and row, and a section's place in it."""
+    number = draw.randint(1, len(world["chapters"]))
+    title, row = list(world["chapters"].items())[number - 1]
+    return number, title, row, draw.randint(1, len(row["sections"]))
+
+
+def _section(world: World, draw: Draw) -> Goal:
+    _, title, row, at = _sections(world, draw)
+    section = row["sections"][at - 1]
+    words = (
+        f'Open the chapter "{title}" of the tutorial of {_title(world)}, and go to its section "{section}" '
+        "by the table of contents, so that the address of the page ends with that of the section."
+    )
+    return Goal(words, world, page=f"/tutorial/{row['file']}.html#{slug(section)}")
+
+
+def _section_number(world: World, draw: Draw) -> Goal:
+    number, _, row, at = _sections(world, draw)
+    words = (
+        f'Which number has the section "{row["sections"][at - 1]}" of the tutorial of {_title(world)}? '
+        f"{_alone('number, as in 1.2')}"
+    )
+    others = [
+        f"{chapter}.{place}"
+        for chapter, one in enumerate(world["chapters"].values(), start=1)
+        for place in range(1, len(one["sections"]) + 1)
+    ]
+    return _asked(world, words, f"{number}.{at}", others)
+
+
+def _setting(column: str, words: str) -> Template:
+    def template(world: World, draw: Draw) -> Goal:
+        name, row = draw.row(world, "settings")
+        value = row[column]
+        text = f"By the table of settings of {_title(world)}, {words.format(name)}"
+        return _asked(world, text, value, RELEASES if isinstance(value, str) else ())
+
+    return template
+
+
+def _code(world: World, draw: Draw) -> Goal:
+    name, row = draw.row(world, "errors")
+    words = f"Which exception of {_title(world)} has the code {row['code']}? {_alone('name of its class')}"
+    return _asked(world, words, name, world["errors"])
+
+
+def _error_base(world: World, draw: Draw) -> Goal:
+    name, row = draw.row(world, "errors", lambda one: one["base"] != "Exception")
+    words = (
+        f"Which class is directly above {name} in the tree of exceptions of {_title(world)}? "
+        f"{_alone('name of the class')}"
+    )
+    return _asked(world, words, row["base"], world["errors"])
+
+
+def _option(words: str, column: str) -> Template:
+    def template(world: World, draw: Draw) -> Goal:
+        name, row = draw.row(world, "options")
+        others = (one[column] for one in world["options"].values())
+        return _asked(world, words.format(name, _title(world), row["short"]), row[column], others)
+
+    return template
+
+
+def _question(world: World, draw: Draw) -> Goal:
+    question, row = draw.row(world, "questions")
+    words = (
+        f'Which page of the frequently asked questions about {_title(world)} answers "{question}"? '
+        f"{_alone('title of that page')}"
+    )
+    return _asked(world, words, row["page"], (one["page"] for one in world["questions"].values()))
+
+
+def _release_editor(world: World, draw: Draw) -> Goal:
+    version, row = draw.row(world, "releases")
+    words = f'Who is the editor of "What\'s new in {_title(world)} {version}"? {_alone("name")}'
+    return _asked(world, words, row["editor"], (one["editor"] for one in world["releases"].values()))
+
+
+def _proposal(world: World, draw: Draw) -> Goal:
+    version, row = draw.row(world, "releases")
+    number, feature = draw.choice(row["features"])
+    words = (
+        f'Which proposal is in the heading "{feature}" of "What\'s new in {_title(world)} {version}"? '
+        f"{_alone('number of the proposal')}"
+    )
+    return _asked(world, words, number)
+
+
+def _term(world: World, draw: Draw) -> Goal:
+    term, row = draw.row(world, "terms")
+    words = (
+        f'Which proposal does the glossary of {_title(world)} name for the term "{term}"? '
+        f"{_alone('number of the proposal')}"
+    )
+    return _asked(world, words, row["proposal"])
+
+
+def _synopsis(world: World, draw: Draw) -> Goal:
+    name, row = draw.row(world, "modules")
+    library = next(iter(world["library"]))
+    words = f'What does the module index of {library} say about the module "{name}"? {_alone("words")}'
+    full = f"{words} The module is in {row['source'].rpartition('/')[0]}."
+    return _asked(world, full, row["summary"], (one["summary"] for one in world["modules"].values()))
+
+
+def _index(world: World, draw: Draw) -> Goal:
+    name, row = draw.row(world, "functions", lambda one: not one["class"])
+    short = name.rpartition(".")[2]
+    words = (
+        f"In which module of {_title(world)} is the function {short}() by the general index? "
+        f"{_alone('full name of the module')}"
+    )
+    return _asked(world, words, row["module"], world["modules"])
+
+
+# Answers that are on several pages.
+
+
+def _error_code(world: World, draw: Draw) -> Goal:
+    name, row = draw.row(world, "functions")
+    words = f"Find the description of {name}. Which code has the exception that it raises? {_alone('number')}"
+    return _asked(world, words, world["errors"][row["error"]]["code"])
+
+
+def _error_above(world: World, draw: Draw) -> Goal:
+    name, row = draw.row(world, "functions")
+    words = (
+        f"Find the description of {name}. Which class is directly above the exception that it raises, in the "
+        f"tree of exceptions? {_alone('name of the class')}"
+    )
+    return _asked(world, words, world["errors"][row["error"]]["base"], world["errors"])
+
+
+def _workers(world: World, draw: Draw) -> Goal:
+    name, row = draw.row(world, "functions", lambda one: one["setting"])
+    words = (
+        f"Find the description of {name}. What is the default of the setting from which it takes its number "
+        f"of workers? {_alone('number')}"
+    )
+    return _asked(world, words, world["settings"][row["setting"]]["default"])
+
+
+def _replacement(world: World, draw: Draw) -> Goal:
+    name, row = draw.row(world, "functions", lambda one: one["deprecated"])
+    words = (
+        f"The function {name} is deprecated. In which version was the function new that is to be used "
+        f"instead? {_VERSION}"
+    )
+    return _asked(world, words, world["functions"][row["replacement"]]["since"], RELEASES)
+
+
+def _see_also(world: World, draw: Draw) -> Goal:
+    name, _ = draw.row(world, "functions")
+    steps, seen = draw.randint(5, 6), [name]
+    for _ in range(steps):
+        seen.append(world["functions"][seen[-1]]["see"])
+    words = (
+        f'Begin at the description of {name} and follow its link under "See also"; do the same at the '
+        f"description that you come to, and so on, {steps} links in all. "
+        f"{_alone('full name of the last one')}"
+    )
+    return _asked(world, words, seen[-1], (one for one in world["functions"] if one != seen[-1]))
+
+
+def _sum(world: World, draw: Draw) -> Goal:
+    chosen = draw.sample(
+        [
+            (f'"{parameter}" of {name}', int(default))
+            for name, row in world["functions"].items()
+            for parameter, kind, default, _ in row["parameters"]
+            if kind == "int"
+        ],
+        4,
     )
     words = (
-        f'Open the "{guide}" and go to its section "{title}" by the table of contents. Answer with the '
-        "address of the section, with the part after #."
+        f"Add up the defaults of these parameters: {'; '.join(text for text, _ in chosen)}. {_alone('sum')}"
     )
-    return Goal(words, lambda pages: f"{page}#{pages.section(page, title).get('id')}")
+    return _asked(world, words, sum(default for _, default in chosen))
 
 
-def _numbered(words: str, items: Sequence[tuple[str, str]]) -> Template:
-    """A question about the number of a section; its last dot is left out."""
-
-    def goal(seed: int) -> Goal:
-        page, title = choose(items, seed)
-        return Goal(
-            words.format(title),
-            _on(page),
-            lambda pages: _find(r"^([\d.]+)\. ", heading_of(pages.section(page, title))),
-        )
-
-    return goal
-
-
-_FAQ = tuple(
-    f"faq/{name}.html" for name in ("general", "programming", "design", "library", "extending", "gui")
-)
-_ASKED = (
-    *("Why are floating-point calculations so inaccurate?", "How do I copy a file?"),
-    *("How do I extract C values from a Python object?", "How do I freeze Tkinter applications?"),
-    *("How do I convert a string to a number?", "Are there copyright restrictions on the use of Python?"),
-)
-
-
-def _faq(seed: int) -> Goal:
-    question = choose(_ASKED, seed)
-
-    def page(pages: Pages) -> str:
-        for one in _FAQ:
-            if any(heading_of(section) == question for section in pages.root(one).iter("section")):
-                return one
-        raise LookupError(f"no page answers {question}")
-
-    def title(pages: Pages) -> str:
-        return heading_of(next(pages.root(page(pages)).iter("section")))
-
+def _oldest(world: World, draw: Draw) -> Goal:
+    """Of four functions, that with a version of its own, before or after all others."""
+    functions = world["functions"]
+    while True:
+        names = draw.sample(list(functions), 4)
+        first, second, *_ = sorted(functions[name]["since"] for name in names)
+        if first != second:
+            break
+    oldest = min(names, key=lambda name: functions[name]["since"])
     words = (
-        f'Open the page of the frequently asked questions that answers "{question}". Answer with the title '
-        "of that page alone."
+        f"Which of these functions was new in the earliest version: {', '.join(names)}? "
+        f"{_alone('full name of the function')}"
     )
-    return Goal(words, page, title)
+    return _asked(world, words, oldest, names)
 
 
-def _index(seed: int) -> Goal:
-    name = choose(("b16encode", "nlargest", "mkdtemp", "isqrt", "quantiles", "pairwise"), seed)
-    page = f"genindex-{name[0].upper()}.html"
-
-    def module(pages: Pages) -> str:
-        links = (text_of(one) for one in pages.root(page).iter("a"))
-        return next(found[1] for one in links if (found := re.match(rf"{name}\(\) \(in module (\S+)\)", one)))
-
-    words = f"In which module is the function {name}() by the general index? Open the index at its letter. "
-    return Goal(words + _ALONE.format("module's name"), _on(page), module)
-
-
-def _variable(seed: int) -> Goal:
-    option, page = choose("BPuWO", seed), "using/cmdline.html"
-
-    def variable(pages: Pages) -> str:
-        _, description = pages.described(f"{page}#cmdoption-{option}")
-        links = (one for one in description.iter("a") if "#envvar-" in one.get("href", ""))
-        return text_of(next(links))
-
-    words = f"Which environment variable is named with the option -{option} of Python's own command line? "
-    return Goal(words + _ALONE.format("variable's name"), _on(page), variable)
-
-
-_NEWS = (
-    ("3.11", "Exception Groups and except*"),
-    ("3.11", "Variadic generics"),
-    ("3.10", "Structural Pattern Matching"),
-    ("3.7", "Postponed Evaluation of Annotations"),
-    ("3.6", "Formatted string literals"),
-)
-
-
-def _pep(seed: int) -> Goal:
-    version, title = choose(_NEWS, seed)
-    page = f"whatsnew/{version}.html"
-
-    def number(pages: Pages) -> str:
-        headings = (heading_of(one) for one in pages.root(page).iter("section"))
-        return next(one for one in headings if one.endswith(f": {title}"))[4:].partition(":")[0]
-
+def _deprecated_in(world: World, draw: Draw) -> Goal:
+    chosen = draw.sample(list(world["modules"]), 3)
+    names = frozenset(
+        name.rpartition(".")[2]
+        for name, row in world["functions"].items()
+        if row["module"] in chosen and row["deprecated"] and not row["class"]
+    )
+    others = [name.rpartition(".")[2] for name, row in world["functions"].items() if row["module"] in chosen]
     words = (
-        f'Which PEP is in the heading of the section "{title}" of "What\'s New In Python {version}"? Answer '
-        "with the number of the PEP alone."
+        f"Which functions of the modules {', '.join(chosen)} are deprecated, apart from methods of classes? "
+        "Answer with their names, without those of the modules and with commas between them."
     )
-    return Goal(words, _on(page), number)
+    return _asked(world, words, names, others)
 
 
-def _top(root: Element) -> Element:
-    return next(root.iter("section"))
+def _editors(world: World, draw: Draw) -> Goal:
+    """The release notes with a proposal lead to their editor."""
+    chosen = draw.some(list(world["releases"]), 3, 3)
+    texts = [draw.choice(world["releases"][version]["features"])[1] for version in chosen]
+    sections = ", ".join(f'"{text}"' for text in texts)
+    words = (
+        f"Three of the pages about what is new in {_title(world)} have a section about {sections}, "
+        "one each. Who are the editors of these pages? Answer with their names in the same order, with "
+        "commas between them."
+    )
+    editors = tuple(world["releases"][version]["editor"] for version in chosen)
+    return _asked(world, words, editors, (one["editor"] for one in world["releases"].values()))
 
 
 TEMPLATES: dict[str, Template] = {
     "module-page": _module_page,
-    "default-value": _described(
-        f'What is the default of its parameter "{{}}"? {_ALONE.format("value")}',
-        (
-            ("textwrap.wrap", "width"),
-            ("difflib.get_close_matches", "cutoff"),
-            ("statistics.quantiles", "n"),
-            ("random.gauss", "sigma"),
-        ),
-        _default,
-    ),
-    "new-in": _described(
-        f"In which version of Python was it new? {_VERSION}",
-        (
-            ("math.lcm",),
-            ("itertools.pairwise",),
-            ("statistics.fmean",),
-            ("shlex.join",),
-            ("functools.cache",),
-        ),
-        lambda _, description, __: _noted(description, "versionadded", r"New in version ([\d.]+\d)"),
-    ),
-    "chapter": _numbered(
-        f'Go to the tutorial and there to its chapter "{{}}". {_ALONE.format("number that the chapter has")}',
-        (
-            ("tutorial/floatingpoint.html", "Floating Point Arithmetic: Issues and Limitations"),
-            ("tutorial/errors.html", "Errors and Exceptions"),
-            ("tutorial/venv.html", "Virtual Environments and Packages"),
-            ("tutorial/datastructures.html", "Data Structures"),
-        ),
-    ),
-    "changed-in": _described(
-        f'In which version was its parameter "{{}}" added? {_VERSION}',
-        (
-            ("bisect.insort", "key"),
-            ("glob.glob", "include_hidden"),
-            ("pprint.PrettyPrinter", "sort_dicts"),
-            ("random.sample", "counts"),
-            ("shlex.shlex", "punctuation_chars"),
-            ("gzip.compress", "mtime"),
-            ("locale.format_string", "monetary"),
-        ),
-        lambda _, description, name: _noted(
-            description, "versionchanged", r"Changed in version ([\d.]+\d)", name
-        ),
-    ),
-    "keyword-only": _described(
+    "default-value": _function(f'What is the default of its parameter "{{}}"? {_alone("value")}', _default),
+    "new-in": _function(f"In which version was it new? {_VERSION}", _of("since")),
+    "chapter": _chapter,
+    "changed-in": _function(f'In which version was its parameter "{{}}" added? {_VERSION}', _of("changed")),
+    "keyword-only": _function(
         "Which parameters can be given by keyword alone, as they come after a * in its signature? Answer "
-        "with their names in that order: one, two.",
-        (
-            ("base64.a85encode",),
-            ("dis.get_instructions",),
-            ("ast.parse",),
-            ("asyncio.create_task",),
-            ("binascii.b2a_uu",),
-        ),
+        "with their names: one, two.",
         _keyword_only,
     ),
-    "parameter": _described(
-        f"What is the name of its {{}} parameter? {_ALONE.format('name')}",
-        (
-            ("shutil.copytree", "third"),
-            ("subprocess.Popen", "fourth"),
-            ("urllib.request.urlopen", "second"),
-            ("difflib.unified_diff", "sixth"),
-            ("zipfile.ZipFile", "third"),
-        ),
-        _parameter,
+    "parameter": _function(f"What is the name of its {{}} parameter? {_alone('name')}", _parameter),
+    "parameter-type": _function(f'Of which type is its parameter "{{}}"? {_alone("type")}', _type),
+    "raises": _raises,
+    "returns": _function(
+        f"Of which type is what it returns? {_alone('type')}",
+        _of("returns", ("list", "dict", "int", "str", "tuple", "bool", "set")),
     ),
-    "raises": _described(
-        f"Which built-in exception does the description name? {_ALONE.format('name of its class')}",
-        (
-            ("heapq.heappop",),
-            ("asyncio.get_running_loop",),
-            ("ast.unparse",),
-            ("array.array.fromfile",),
-            ("inspect.getfile",),
-            ("ipaddress.ip_address",),
-        ),
-        _exception,
-    ),
-    "deprecated": _described(
+    "deprecated": _function(
         f"Since which version is it deprecated? {_VERSION}",
-        (
-            ("inspect.getcallargs",),
-            ("tempfile.mktemp",),
-            ("threading.Thread.getName",),
-            ("typing.Deque",),
-            ("configparser.ConfigParser.readfp",),
-        ),
-        lambda _, description, __: _noted(description, "deprecated", r"Deprecated since version ([\d.]+\d)"),
+        _of("deprecated"),
+        lambda one: one["deprecated"],
+    ),
+    "event": _function(f"Which event does it emit? {_alone('name of the event')}", _of("event", ())),
+    "example": _function(
+        f"Which line does its example show as the result? {_alone('line')}", _of("output", ())
+    ),
+    "stable": _function(
+        f"Since which version is it part of the stable interface? {_VERSION}",
+        _of("stable"),
+        lambda one: one["stable"],
     ),
     "removal": _module(
-        'Find the page of the module "{}". Since which version is the module deprecated, and in which will '
-        "it be removed? Answer with both numbers: 3.1, 3.2.",
-        ("asyncore", "cgi", "imp", "telnetlib", "smtpd"),
-        lambda root, _: ", ".join(
-            _noted(_top(root), "deprecated-removed", pattern)
-            for pattern in (r"since version ([\d.]+\d)", r"removed in version ([\d.]+\d)")
-        ),
+        'The module "{0}" of {1} is for "{2}" Since which version is it deprecated, and in which will it be '
+        "removed? Answer with both numbers: 0.1, 0.2.",
+        lambda row: (row["deprecated"], row["removal"]),
+        where=lambda one: one["deprecated"],
     ),
     "module-new-in": _module(
-        f'Find the page of the module "{{}}". In which version of Python was the module new? {_VERSION}',
-        ("zoneinfo", "tomllib", "secrets", "statistics", "contextvars", "ipaddress"),
-        lambda root, _: _noted(_top(root), "versionadded", r"New in version ([\d.]+\d)"),
+        f'In which version of {{1}} was the module "{{0}}" new, which is for "{{2}}" {_VERSION}',
+        lambda row: row["since"],
     ),
     "source": _module(
-        'Find the page of the module "{}". Which file is its source code? Answer with the path as the page '
-        "gives it.",
-        ("json", "heapq", "logging", "tomllib", "html"),
-        lambda root, _: _find(r"Source code: (\S+)", text_of(_top(root))),
-    ),
-    "audit-event": _described(
-        f"Which auditing event does it raise? {_ALONE.format('name of the event')}",
-        (
-            ("os.renames",),
-            ("os.fchdir",),
-            ("os.spawnlp",),
-            ("os.removedirs",),
-            ("os.ftruncate",),
-            ("os.execve",),
-        ),
-        lambda _, description, __: _find(r"auditing event (\S+) with", text_of(description)),
+        'Which file is the source code of the module "{0}", which is for "{2}" Answer with the path as the '
+        "page of the module gives it.",
+        lambda row: row["source"],
+        "source",
     ),
     "next-page": _next_page,
     "section": _section,
-    "reference-number": _numbered(
-        'Which number has the section "{}" of the language reference? Open the page that it is on, and '
-        "answer with the number, as in 1.2 or 1.2.3.",
-        (
-            ("reference/lexical_analysis.html", "Identifiers and keywords"),
-            ("reference/compound_stmts.html", "The match statement"),
-            ("reference/expressions.html", "Conditional expressions"),
-            ("reference/simple_stmts.html", "The global statement"),
-            ("reference/import.html", "Finders and loaders"),
-        ),
+    "section-number": _section_number,
+    "setting": _setting("default", f"what is the default of {{}}? {_alone('number')}"),
+    "setting-new-in": _setting("since", f"in which version was {{}} new? {_VERSION}"),
+    "code": _code,
+    "error-base": _error_base,
+    "environment-variable": _option(
+        "Which environment variable does the same as the option {0} of the command line of {1}? "
+        + _alone("variable's name"),
+        "variable",
     ),
-    "format-character": _at_page(
-        'Which C type does the format character "{}" stand for, by the table of the module "struct"? '
-        + _ALONE.format("type"),
-        [("library/struct.html", character) for character in ("h", "q", "L", "d", "Q", "B")],
-        lambda root, character: _cell(root, character, "C Type"),
+    "short-option": _option(
+        f"Which short option of the command line of {{1}} is the same as {{0}}? {_alone('option')}", "short"
     ),
-    "operator": _at_page(
-        'Which function is given for the operation "{}" by the table of the module "operator"? '
-        "Answer with the function and its arguments, as in add(a, b).",
-        [
-            ("library/operator.html", operation)
-            for operation in ("Left Shift", "Containment Test", "Identity", "Slice Deletion", "Modulo")
-        ],
-        lambda root, operation: _cell(root, operation, "Function"),
-    ),
-    "encoding": _at_page(
-        'For which language is the codec "{}", by the table of standard encodings of the module "codecs"? '
-        + _ALONE.format("language"),
-        [("library/codecs.html", name) for name in ("cp864", "cp424", "cp1258", "ptcp154", "cp869")],
-        lambda root, name: _cell(root, name, "Languages"),
-    ),
-    "example": _at_page(
-        "Which line comes after >>> {} in an example of the page about the function that it calls? Answer "
-        "with that line alone.",
-        (
-            ("library/statistics.html", "median_grouped([52, 52, 53, 54])"),
-            ("library/textwrap.html", 'textwrap.shorten("Hello  world!", width=12)'),
-            ("library/difflib.html", "get_close_matches('appel', ['ape', 'apple', 'peach', 'puppy'])"),
-            ("library/statistics.html", "median_low([1, 3, 5, 7])"),
-        ),
-        _output,
-    ),
-    "environment-variable": _variable,
-    "short-option": _at_page(
-        "Which short option of the command line is the same as {}? " + _ALONE.format("option"),
-        (
-            ("library/unittest.html", "--failfast of the module unittest"),
-            ("library/timeit.html", "--setup of the module timeit"),
-            ("library/trace.html", "--trackcalls of the module trace"),
-            ("library/unittest.html", "--buffer of the module unittest"),
-            ("library/timeit.html", "--process of the module timeit"),
-            ("library/trace.html", "--no-report of the module trace"),
-        ),
-        _short,
-    ),
-    "c-parameter": _described(
-        f"It is a function of the C API. Of which type is its parameter {{}}? {_ALONE.format('type')}",
-        (
-            ("PyList_SetItem", "index"),
-            ("PyLong_FromString", "base"),
-            ("PyLong_FromUnsignedLong", "v"),
-            ("PyFloat_FromDouble", "v"),
-            ("PyUnicode_FindChar", "ch"),
-        ),
-        _type,
-    ),
-    "stable-abi": _described(
-        f"It belongs to the C API. Since which version is it part of the stable ABI? {_VERSION}",
-        (
-            ("PyType_GetName",),
-            ("Py_NewRef",),
-            ("PyIter_Check",),
-            ("PyObject_GetBuffer",),
-            ("PyFrame_GetCode",),
-        ),
-        lambda _, description, __: _noted(description, "stableabi", r"since version ([\d.]+\d)"),
-    ),
-    "faq": _faq,
-    "editor": _at_page(
-        'Who is the editor of "What\'s New In Python {}"? Answer with the name as the page gives it.',
-        [(f"whatsnew/{version}.html", version) for version in ("3.11", "3.9", "3.8")],
-        lambda root, _: _field(root, "Editor"),
-    ),
-    "pep": _pep,
-    "glossary": _at_page(
-        'Which PEP does the glossary name for the term "{}"? Answer with the number of the PEP alone.',
-        [
-            ("glossary.html", term)
-            for term in ("f-string", "namespace package", "qualified name", "provisional API", "type hint")
-        ],
-        _term_pep,
-    ),
-    "exception-base": _at_page(
-        "Which class is directly above {} in the hierarchy of built-in exceptions? "
-        + _ALONE.format("name of the class"),
-        [
-            ("library/exceptions.html", name)
-            for name in ("ConnectionResetError", "IndexError", "RecursionError", "ZeroDivisionError")
-        ],
-        _base,
-    ),
-    "synopsis": _at_page(
-        'What does the module index say about the module "{}"? Answer with its words alone.',
-        [("py-modindex.html", module) for module in MODULES],
-        _synopsis,
-    ),
+    "question": _question,
+    "release-editor": _release_editor,
+    "proposal": _proposal,
+    "term": _term,
+    "synopsis": _synopsis,
     "index": _index,
+    "error-code": _error_code,
+    "error-above": _error_above,
+    "workers": _workers,
+    "replacement": _replacement,
+    "see-also": _see_also,
+    "sum": _sum,
+    "oldest": _oldest,
+    "deprecated-in": _deprecated_in,
+    "editors": _editors,
 }
+CARRIED = (
+    *("error-code", "error-above", "workers", "replacement", "see-also", "sum", "oldest", "deprecated-in"),
+    "editors",
+)

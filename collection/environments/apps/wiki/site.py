@@ -6,7 +6,6 @@ import contextlib
 import pathlib
 import re
 import sqlite3
-from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -139,7 +138,9 @@ class MediaWiki(Application):
         cache.mkdir()
         site = ["--server", self.url, "--scriptpath", "", "--skins", "Vector", "--confpath", str(self._site)]
         base = ["--dbtype", "sqlite", "--dbpath", str(self.kept), "--dbname", "wiki"]
-        self._maintain(self.kept, "install", *base, *site, "--pass", USERS[KEEPER], "Wiki of the Isles", KEEPER)
+        self._maintain(
+            self.kept, "install", *base, *site, "--pass", USERS[KEEPER], "Wiki of the Isles", KEEPER
+        )
         settings = self._site / "LocalSettings.php"
         text, changed = _DATA.subn("$wgSQLiteDataDir = getenv( 'WIKI_DATA' );", settings.read_text())
         if changed != 1:

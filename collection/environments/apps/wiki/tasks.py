@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from collection.environments.apps.answers import Answer, Value, other_values
+from collection.environments.apps.answers import Answer, Value
 from collection.environments.apps.templates import Draw, Goal, Template
 from collection.environments.apps.wiki.world import (
     KEEPER,
@@ -50,7 +50,9 @@ def _islands(world: World) -> dict[str, dict[str, Any]]:
 
 
 def _isles(world: World) -> str:
-    return next(title for title, page in world["pages"].items() if page["lines"][0] == f"The '''{title}''' are:")
+    return next(
+        title for title, page in world["pages"].items() if page["lines"][0] == f"The '''{title}''' are:"
+    )
 
 
 def _ferries(world: World) -> str:
@@ -108,7 +110,9 @@ def _island(words: str, of: Callable[[Row], Value]) -> Template:
 
     def template(world: World, draw: Draw) -> Goal:
         one = draw.choice(list(_islands(world).values()))
-        find = f'Search the wiki for the ferry "{one["ferry"]}" and open the page of the island that it goes to.'
+        find = (
+            f'Search the wiki for the ferry "{one["ferry"]}" and open the page of the island that it goes to.'
+        )
         return _asked(world, f"{find} {words}", of(one))
 
     return template
@@ -122,7 +126,9 @@ def _comparison(world: World, draw: Draw) -> Goal:
         f"By how many people do more live on {chosen[0]} or {chosen[1]}, whichever has more, than on the "
         "other? Answer with the island's name and the number: Rook Island, 12."
     )
-    return _asked(world, words, (more, int(islands[more]["people"]) - int(islands[fewer]["people"])), (fewer,))
+    return _asked(
+        world, words, (more, int(islands[more]["people"]) - int(islands[fewer]["people"])), (fewer,)
+    )
 
 
 def _of_group(world: World, draw: Draw) -> tuple[str, dict[str, Row]]:
@@ -265,8 +271,8 @@ def _growth(world: World, draw: Draw) -> Goal:
 def _contribution(world: World, draw: Draw) -> Goal:
     day, one = draw.row(world, "versions", lambda one: one["user"] != KEEPER)
     words = (
-        f"Which page of the wiki of the {_isles(world)} did the user {one['user']} change on {_day(day[:10])}? "
-        "Answer with the page's title alone."
+        f"Which page of the wiki of the {_isles(world)} did the user {one['user']} change on "
+        f"{_day(day[:10])}? Answer with the page's title alone."
     )
     return _asked(world, words, one["page"], (other["page"] for other in world["versions"].values()))
 
@@ -314,9 +320,7 @@ def _asker(world: World, draw: Draw) -> Goal:
 
 def _length(world: World, draw: Draw) -> Goal:
     title = draw.choice(_guides(world))
-    words = (
-        f'How long is the page "{title}" in bytes by its page information? Answer with the number alone.'
-    )
+    words = f'How long is the page "{title}" in bytes by its page information? Answer with the number alone.'
     return _asked(world, words, len(_versions(world, title)[-1][1]["text"].encode()))
 
 
@@ -331,7 +335,9 @@ def _visitor(draw: Draw) -> str:
     return draw.choice(("Alder", "Birch"))
 
 
-def _write(world: World, title: str, user: str, lines: Sequence[str], comment: Any = None, **row: Any) -> World:
+def _write(
+    world: World, title: str, user: str, lines: Sequence[str], comment: Any = None, **row: Any
+) -> World:
     """With a page that a user has written; the summary is open."""
     old = world["pages"].get(title, {"groups": [], "protection": []})
     new = {**old, "lines": list(lines), "user": user, "comment": comment or Anything(), **row}
