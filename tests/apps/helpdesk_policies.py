@@ -7,8 +7,6 @@ import re
 from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
 from tests.apps.moves import Playing, press, quoted, scroll_until, wait_until
 
-_PRIORITIES = {"1. Critical": 1, "2. High": 2, "3. Normal": 3, "4. Low": 4, "5. Very Low": 5}
-
 
 def asked(page: Page, pattern: str) -> str:
     found = re.search(pattern, page.request)
@@ -22,9 +20,8 @@ def search(page: Page, words: str) -> Moves:
     return (yield f"Search for {words}", [type_in(field, words), {"send_keys": {"keys": "Enter"}}])
 
 
-def opened(page: Page) -> Moves:
-    """The ticket whose number the request has."""
-    return (yield from search(page, asked(page, r"#(\d+)")))
+def ticket(page: Page) -> str:
+    return asked(page, r'[Tt]icket "([^"]*)"')
 
 
 def listed(page: Page) -> Moves:
@@ -32,15 +29,32 @@ def listed(page: Page) -> Moves:
     return (yield from wait_until(page, lambda now: any(re.match(r"Showing \d", line) for line in now.lines)))
 
 
-def found(page: Page) -> Moves:
-    """The ticket with the title of the request."""
-    title = quoted(page)[0]
+def opened(page: Page, title: str) -> Moves:
     page = yield from search(page, title)
+    return (yield from from_list(page, title))
+
+
+def from_list(page: Page, title: str) -> Moves:
     page = yield from listed(page)
     links = [one for one in page.all(tag="a") if re.fullmatch(rf"\d+\. {re.escape(title)}", one.text)]
     if not links:
         raise NotShownError(f"no ticket {title}")
     return (yield f"Open {title}", [click(links[0].index)])
+
+
+def found(page: Page) -> Moves:
+    """The ticket of the request."""
+    return (yield from opened(page, ticket(page)))
+
+
+def past(page: Page) -> Moves:
+    """The ticket of the request, which is resolved or closed: the search leaves closed ones out."""
+    title = ticket(page)
+    page = yield from press(page, "Filters", "a")
+    for label in ("Open", "Reopened", "Resolved", "Closed"):
+        page = yield f"Choose {label}", [click(boxes(page)[label])]
+    page = yield from press(page, "Apply Filters", "button")
+    return (yield from from_list(page, title))
 
 
 def after(page: Page, label: str) -> str:
@@ -106,20 +120,12 @@ def tag(page: Page) -> Playing:
 
 
 def part(page: Page) -> Playing:
-    """The search leaves closed tickets out."""
-    title = quoted(page)[0]
-    page = yield from press(page, "Filters", "a")
-    for label in ("Open", "Reopened", "Closed"):
-        page = yield f"Choose {label}", [click(boxes(page)[label])]
-    page = yield from press(page, "Apply Filters", "button")
-    page = yield from listed(page)
-    link = next(one for one in page.all(tag="a") if one.text.endswith(f". {title}"))
-    page = yield f"Open {title}", [click(link.index)]
+    page = yield from past(page)
     yield done(page.match(r"Replaced part (\d+)")[1])
 
 
 def number(page: Page) -> Playing:
-    title = quoted(page)[0]
+    title = ticket(page)
     page = yield from search(page, title)
     page = yield from listed(page)
     links = [one for one in page.all(tag="a") if re.fullmatch(rf"\d+\. {re.escape(title)}", one.text)]
@@ -127,7 +133,7 @@ def number(page: Page) -> Playing:
 
 
 def of_submitter(page: Page) -> Playing:
-    queue, address = re.findall(r"the queue (\w+) was submitted by (\S+)\?", page.request)[0]
+    queue, address = re.findall(r'the queue "([^"]*)" was submitted by (\S+)\?', page.request)[0]
     page = yield from filtered(page, queue)
     lines, last, result = list(page.lines), "", "none"
     for line in lines:
@@ -139,7 +145,7 @@ def of_submitter(page: Page) -> Playing:
 
 
 def in_queue(page: Page) -> Playing:
-    queue, status = re.findall(r"the queue (\w+) are (\w+)", page.request)[0]
+    queue, status = re.findall(r'the queue "([^"]*)" are (\w+)', page.request)[0]
     page = yield from press(page, "Reports", "a")
     page = yield from scroll_until(page, lambda now: bool(now.all(queue, "a")))
     texts = [line for line in page.lines if not re.match(r"\*?\[\d+\]<", line)]
@@ -147,7 +153,7 @@ def in_queue(page: Page) -> Playing:
 
 
 def due_first(page: Page) -> Playing:
-    page = yield from filtered(page, asked(page, r"the queue (\w+) is"))
+    page = yield from filtered(page, quoted(page)[0])
     page = yield from press(page, "Filters", "a")
     sort = page.one(tag="select", id="id_sort")
     page = yield "Sort", [{"select_dropdown_option": {"index": sort, "text": "Due Date"}}]
@@ -157,15 +163,15 @@ def due_first(page: Page) -> Playing:
 
 
 def report(page: Page) -> Playing:
-    priority, name = quoted(page)[0], asked(page, r"assigned to (\w+),")
+    queue, name = quoted(page)[0], asked(page, r"assigned to (\w+),")
     page = yield from press(page, "Reports", "a")
     page = yield from press(page, "Create new report", "button")
-    page = yield from press(page, "by Priority", "a", href="/reports/userpriority/")
+    page = yield from press(page, "by Queue", "a", href="/reports/userqueue/")
     page = yield from scroll_until(page, lambda now: "Total" in now.lines)
     lines = list(page.lines)
     lines = lines[lines.index("User") :]
     # Who has no tickets has no row.
-    yield done(lines[lines.index(name) + _PRIORITIES[priority]] if name in lines else "0")
+    yield done(lines[lines.index(name) + lines.index(queue)] if name in lines else "0")
 
 
 def query_count(page: Page) -> Playing:
@@ -178,46 +184,69 @@ def query_count(page: Page) -> Playing:
 
 
 def article(page: Page, title: str) -> Moves:
-    """The article, unfolded, and the category that it is in; none if no category has it."""
-    for category in ("accounts", "network", "printers"):
-        page = yield from press(page, "Knowledge Base", "a")
-        page = yield f"Open {category}", [click(page.one(tag="a", href=f"/kb/{category}/"))]
+    """The article, unfolded, in its category; a page without it if no category has it."""
+    page = yield from press(page, "Knowledge Base", "a")
+    index = page.url
+    for href in [one.attributes["href"] for one in page.all("View articles", "a")]:
+        page = yield "Open a category", [click(page.one(tag="a", href=href))]
         if page.all(title, "button"):
             return (yield from press(page, title, "button"))
+        page = yield "Back to the categories", [{"go_to_url": {"url": index}}]
     return page
 
 
-def fact(page: Page) -> Playing:
-    page = yield from article(page, quoted(page)[0])
+def said(page: Page, title: str) -> str:
+    """The last number of an unfolded article."""
     lines = list(page.lines)
-    at = next(at for at, line in enumerate(lines) if line.endswith("?") and at > lines.index(quoted(page)[0]))
-    yield done(re.findall(r"\d+", lines[at + 1])[-1])
+    first = next(at for at, line in enumerate(lines) if title in line)
+    at = next(at for at, line in enumerate(lines) if line.endswith("?") and at > first)
+    return re.findall(r"\d+", lines[at + 1])[-1]
+
+
+def fact(page: Page) -> Playing:
+    title = quoted(page)[0]
+    page = yield from article(page, title)
+    yield done(said(page, title))
 
 
 def category(page: Page) -> Playing:
     title = quoted(page)[0]
     page = yield from article(page, title)
-    yield done(page.url.rstrip("/").rpartition("/")[2].title() if page.all(title, "button") else "none")
+    if not page.all(title, "button"):
+        yield done("none")
+    # The first heading of the page.
+    yield done(page.match(r"^((?:Accounts|Network|Printers|Rooms) .*)$")[1])
 
 
 # Changes.
 
 
-def save(page: Page, text: str = "Save") -> Playing:
-    def shown(now: Page) -> list[int]:
+def save_page(page: Page, text: str = "Save") -> Moves:
+    def ready(now: Page) -> list[int]:
         buttons = [*now.all(text, "button"), *now.all(tag="input", type="submit", value=text)]
         return [one.index for one in buttons]
 
-    page = yield from scroll_until(page, lambda now: bool(shown(now)))
-    page = yield "Save", [click(shown(page)[-1])]
+    page = yield from scroll_until(page, lambda now: bool(ready(now)))
+    return (yield "Save", [click(ready(page)[-1])])
+
+
+def save(page: Page, text: str = "Save") -> Playing:
+    yield from save_page(page, text)
     yield done("Saved.")
+
+
+def write(page: Page, text: str) -> Moves:
+    """A public comment on the ticket that is shown."""
+    page = yield from press(page, "Respond", "button")
+    page = yield "Write it", [type_in(page.one(tag="textarea", id="commentBox"), text)]
+    return (yield from save_page(page))
 
 
 def respond(page: Page) -> Playing:
     """Writes or chooses a text, and sets what else the request names."""
-    text = quoted(page)[0]
+    text = next(one for one in quoted(page) if one != ticket(page))
     status = {"Resolve": "resolved", "Close": "closed", "Open": "reopened"}.get(page.request.split()[0])
-    page = yield from opened(page)
+    page = yield from past(page) if status == "reopened" else found(page)
     page = yield from press(page, "Respond", "button")
     if "pre-set reply" in page.request:
         preset = page.one(tag="select", id="id_preset")
@@ -237,6 +266,23 @@ def respond(page: Page) -> Playing:
     yield from save(page)
 
 
+def round_(page: Page) -> Playing:
+    texts = quoted(page)
+    for text, title in zip(texts[::2], texts[1::2], strict=True):
+        page = yield from opened(page, title)
+        page = yield from write(page, text)
+    yield done("Added.")
+
+
+def tell(page: Page) -> Playing:
+    title = quoted(page)[0]
+    page = yield from article(page, title)
+    number = said(page, title)
+    page = yield from found(page)
+    yield from write(page, number)
+    yield done("Told.")
+
+
 def date(page: Page, day: str) -> list[dict]:
     # The calendar that opens hides the button until it is closed.
     return [type_in(page.one(tag="input", id="id_due_date"), day), {"send_keys": {"keys": "Tab"}}]
@@ -244,17 +290,23 @@ def date(page: Page, day: str) -> list[dict]:
 
 # Name of a field -> how a request gives its new value.
 _GIVEN = {
-    "owner": r"(?:to|goes to) (Mara|Ines|Pavel|Tomas|Wanda)\b",
-    "priority": r"priority(?: of ticket #\d+)? to (\d\. \w+(?: Low)?)",
-    "queue": r"queue (Accounts|Network|Printers|Rooms)",
+    "owner": r"to (Mara|Ines|Pavel|Tomas|Wanda)\b",
+    "priority": r"priority .*to (\d\. \w+(?: Low)?)",
+    "queue": r'queue "([^"]*)"',
     "due_date": r"(?:due on|due date to) (\d{4}-\d\d-\d\d)",
-    "title": r'title of ticket #\d+ to "([^"]*)"',
+    "title": r'title of the ticket "[^"]*" to "([^"]*)"',
 }
 
 
 def change(page: Page) -> Playing:
     values = {name: given[1] for name, how in _GIVEN.items() if (given := re.search(how, page.request))}
-    page = yield from opened(page)
+    page = yield from found(page)
+    page = yield from update(page, values)
+    yield done("Saved.")
+
+
+def update(page: Page, values: dict[str, str]) -> Moves:
+    """Other values of the ticket that is shown."""
     page = yield from press(page, "Respond", "button")
     page = yield from press(page, "Update ticket details", "a")
     page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", id="id_due_date")))
@@ -269,7 +321,27 @@ def change(page: Page) -> Playing:
             wanted = text.lower() if name == "owner" else text
             actions.append({"select_dropdown_option": {"index": index, "text": wanted}})
     page = yield "Change it", actions
-    yield from save(page)
+    return (yield from save_page(page))
+
+
+def hand_out(page: Page) -> Playing:
+    request = page.request
+    for title, owner in re.findall(r'ticket "([^"]*)" to (\w+)', request)[:2]:
+        page = yield from opened(page, title)
+        page = yield from update(page, {"owner": owner})
+    title, queue = re.findall(r'ticket "([^"]*)" to the queue "([^"]*)"', request)[0]
+    page = yield from opened(page, title)
+    page = yield from update(page, {"queue": queue})
+    yield done("Handed out.")
+
+
+def same_owner(page: Page) -> Playing:
+    source, title = quoted(page)
+    page = yield from opened(page, source)
+    name = page.all(tag="select", name="owner")[0].attributes["value"]
+    page = yield from opened(page, title)
+    page = yield from update(page, {"owner": name})
+    yield done("Assigned.")
 
 
 def action(page: Page, text: str) -> Moves:
@@ -281,23 +353,23 @@ def action(page: Page, text: str) -> Moves:
 
 def set_submitter(page: Page) -> Playing:
     address = asked(page, r"submitted by (\S+):")
-    page = yield from opened(page)
+    page = yield from found(page)
     page = yield from action(page, "Edit")
     page = yield "Correct it", [type_in(page.one(tag="input", id="id_submitter_email"), address)]
     yield from save(page, "Save Changes")
 
 
 def hold(page: Page) -> Playing:
-    page = yield from opened(page)
+    page = yield from found(page)
     page = yield from action(page, "Hold")
     yield done("It is on hold.")
 
 
 def publish(page: Page) -> Playing:
-    page = yield from opened(page)
+    page = yield from found(page)
     lines = list(page.lines)
     at = lines.index("Private")
-    menu = next(found for line in lines[at:] if (found := re.match(r"\*?\[(\d+)\]<a", line)))
+    menu = next(link for line in lines[at:] if (link := re.match(r"\*?\[(\d+)\]<a", line)))
     page = yield "Open the menu of the comment", [click(int(menu[1]))]
     page = yield from press(page, "Edit", "a")
     page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", id="id_public")))
@@ -306,8 +378,9 @@ def publish(page: Page) -> Playing:
 
 
 def copy(page: Page) -> Playing:
-    address, number = asked(page, r"copies to (\S+),"), asked(page, r"#(\d+)")
-    page = yield from opened(page)
+    address = asked(page, r"copies to (\S+),")
+    page = yield from found(page)
+    number = shown(page)
     page = yield "Open the copies", [click(page.one(tag="a", href=f"/tickets/{number}/cc/"))]
     page = yield "Add an address", [click(page.one(tag="a", href=f"/tickets/{number}/cc/add/"))]
     page = yield from fill(page, {"email": address})
@@ -316,7 +389,7 @@ def copy(page: Page) -> Playing:
 
 def step(page: Page) -> Playing:
     text = quoted(page)[0]
-    page = yield from opened(page)
+    page = yield from found(page)
     page = yield from press(page, "Respond", "button")
     page = yield from press(page, "Update checklists", "a")
     page = yield from scroll_until(page, lambda now: text in boxes(now))
@@ -325,15 +398,35 @@ def step(page: Page) -> Playing:
 
 
 def depend(page: Page) -> Playing:
-    first, other = re.findall(r"#(\d+)", page.request)
+    first, other = quoted(page)
     page = yield from search(page, other)
-    title = page.match(rf"^(.*) #{other}$")[1]
-    page = yield from search(page, first)
-    link = page.one(tag="a", href=f"/tickets/{first}/dependency/add/")
+    page = yield from listed(page)
+    (number,) = listed_numbers(page, [other])
+    page = yield from opened(page, first)
+    yield from depend_on(page, f"{number} {other}")
+
+
+def shown(page: Page) -> str:
+    """Number of the ticket that is shown."""
+    found = re.search(r"/tickets/(\d+)", page.url)
+    if found is None:
+        raise NotShownError(f"no ticket at {page.url}")
+    return found[1]
+
+
+def depend_on(page: Page, other: str) -> Playing:
+    """Makes the ticket that is shown depend on another."""
+    link = page.one(tag="a", href=f"/tickets/{shown(page)}/dependency/add/")
     page = yield "Add a dependency", [click(link)]
-    choice = {"index": page.one(tag="select", id="id_depends_on"), "text": f"{other} {title}"}
+    choice = {"index": page.one(tag="select", id="id_depends_on"), "text": other}
     page = yield "Choose the ticket", [{"select_dropdown_option": choice}]
     yield from save(page, "Save Ticket Dependency")
+
+
+def listed_numbers(page: Page, titles: list[str]) -> list[str]:
+    """Numbers of tickets by their titles in the list."""
+    known = {one.text.partition(". ")[2]: one.text.partition(". ")[0] for one in page.all(tag="a")}
+    return [known[title] for title in titles]
 
 
 def ticked(page: Page, wanted: list[str]) -> Moves:
@@ -353,8 +446,8 @@ def mass(page: Page, text: str) -> Moves:
 
 
 def merge(page: Page) -> Playing:
-    gone, kept = re.findall(r"#(\d+)", page.request)
     page = yield from listed(page)
+    gone, kept = listed_numbers(page, quoted(page))
     page = yield from ticked(page, [gone, kept])
     page = yield from mass(page, "Merge")
     page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", name="chosen_ticket")))
@@ -363,7 +456,7 @@ def merge(page: Page) -> Playing:
 
 
 def assign_all(page: Page) -> Playing:
-    queue, name = re.findall(r"queue (\w+) to (\w+)\.", page.request)[0]
+    queue, name = re.findall(r'queue "([^"]*)" to (\w+)\.', page.request)[0]
     page = yield from filtered(page, queue)
     page = yield from ticked(page, numbers(page))
     page = yield from mass(page, name.lower())
@@ -372,7 +465,7 @@ def assign_all(page: Page) -> Playing:
 
 def close_some(page: Page) -> Playing:
     page = yield from listed(page)
-    page = yield from ticked(page, re.findall(r"#(\d+)", page.request))
+    page = yield from ticked(page, listed_numbers(page, quoted(page)))
     page = yield from mass(page, "Close (Don't Send E-Mail)")
     yield done("Closed.")
 
@@ -391,18 +484,31 @@ def fill(page: Page, values: dict[str, str]) -> Moves:
 
 
 def ticket_values(page: Page) -> dict[str, str]:
-    title, text = quoted(page)[-2:] if "article" in page.request else quoted(page)[:2]
-    values = {"queue": asked(page, r"queue (\w+)"), "title": title, "body": text}
+    values = {
+        "queue": asked(page, r'queue "([^"]*)"'),
+        "title": asked(page, r'(?:ticket|problem) "([^"]*)"'),
+        "body": asked(page, r'description "([^"]*)"'),
+    }
     patterns = {
         "priority": r"priority (\d\. \w+(?: Low)?)",
         "due_date": r"due on (\S+\d)",
-        "submitter_email": r"(?:submitted by|address is) ([\w@.]+\w)",
+        "submitter_email": r"(?:submitted by|address is) ([\w@.-]+\w)",
         "assigned_to": r"and (\w+) is its owner",
     }
     given = {name: match[1] for name, how in patterns.items() if (match := re.search(how, page.request))}
     if "assigned_to" in given:
         given["assigned_to"] = given["assigned_to"].lower()
     return values | given
+
+
+def wait_for(page: Page) -> Playing:
+    values, waits = ticket_values(page), asked(page, r'make the ticket "([^"]*)" depend')
+    page = yield from press(page, "New Ticket", "a")
+    page = yield from fill(page, values)
+    page = yield from save_page(page, "Submit Ticket")
+    number = shown(page)
+    page = yield from opened(page, waits)
+    yield from depend_on(page, f"{number} {values['title']}")
 
 
 def new(page: Page) -> Playing:
@@ -419,7 +525,7 @@ def from_article(page: Page) -> Playing:
 
 
 def save_query(page: Page) -> Playing:
-    title, queue = quoted(page)[0], asked(page, r"queue (\w+)")
+    title, queue = quoted(page)[0], asked(page, r'queue "([^"]*)"')
     page = yield from filtered(page, queue, asked(page, r"priority (\d\. \w+(?: Low)?)"))
     page = yield from press(page, "Queries", "button")
     page = yield "Name it", [type_in(page.one(tag="input", id="id_title"), title)]
@@ -458,10 +564,10 @@ def maintained(page: Page, text: str) -> Moves:
 
 
 def write_article(page: Page) -> Playing:
-    title, question, answer = quoted(page)
+    title, category, question, answer = quoted(page)
     # The category is the last: choosing it makes links appear.
     values = {"title": title, "question": question, "answer": answer}
-    values["category"] = asked(page, r"category (\w+)")
+    values["category"] = category
     page = yield from maintained(page, "Maintain Knowledgebase Items")
     page = yield "Add one", [click(page.all(tag="a", href="/admin/helpdesk/kbitem/add/")[-1].index)]
     page = yield from fill(page, values)
@@ -485,9 +591,12 @@ def ignore(page: Page) -> Playing:
 
 
 def page_size(page: Page) -> Playing:
+    title = quoted(page)[0]
+    page = yield from article(page, title)
+    size = said(page, title)
     page = yield "Open the menu", [click(page.one(tag="a", id="userDropdown"))]
     page = yield from press(page, "User Settings", "a")
-    page = yield from fill(page, {"tickets_per_page": asked(page, r"show (\d+)")})
+    page = yield from fill(page, {"tickets_per_page": size})
     yield from save(page, "Save Changes")
 
 
@@ -538,4 +647,53 @@ POLICIES: dict[str, Policy] = {
     "write-reply": write_reply,
     "ignore": ignore,
     "page-size": page_size,
+    "round": round_,
+    "hand-out": hand_out,
+    "wait-for": wait_for,
+    "tell": tell,
+    "same-owner": same_owner,
 }
+
+
+def number_in_a_sentence(page: Page) -> Playing:
+    title = ticket(page)
+    page = yield from search(page, title)
+    page = yield from listed(page)
+    found = [one.text.partition(".")[0] for one in page.all(tag="a") if one.text.endswith(f". {title}")]
+    yield done(f"It is the ticket #{found[0]}." if found else "None.")
+
+
+def assigned_in_the_list(page: Page) -> Playing:
+    name = asked(page, r"to (\w+)\.")
+    page = yield from search(page, ticket(page))
+    page = yield from listed(page)
+    page = yield from ticked(page, listed_numbers(page, [ticket(page)]))
+    yield from mass(page, name.lower())
+    yield done("")
+
+
+def comment_with_blank_lines(page: Page) -> Playing:
+    page = yield from found(page)
+    yield from write(page, f"\n{quoted(page)[0]}\n\n\n")
+    yield done("")
+
+
+def comment_without_resolving(page: Page) -> Playing:
+    page = yield from found(page)
+    yield from write(page, next(one for one in quoted(page) if one != ticket(page)))
+    yield done("It is resolved.")
+
+
+def public_instead_of_private(page: Page) -> Playing:
+    page = yield from found(page)
+    yield from write(page, quoted(page)[0])
+    yield done("Saved.")
+
+
+OTHER_WAYS: list[tuple[str, Policy, bool]] = [
+    ("number", number_in_a_sentence, True),
+    ("assign", assigned_in_the_list, True),
+    ("comment", comment_with_blank_lines, True),
+    ("resolve", comment_without_resolving, False),
+    ("private-comment", public_instead_of_private, False),
+]

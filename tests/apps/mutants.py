@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -86,7 +87,9 @@ def concrete(world: World) -> World:
 
 def _number(rows: Mapping[Any, Any], more: int = 0) -> Any:
     numbers = [key for key in rows if isinstance(key, int)]
-    return max(numbers) + 1 + more if numbers else f"another-{more}"
+    if numbers:
+        return max(numbers) + 1 + more
+    return next(name for at in itertools.count(more) if (name := f"another-{at}") not in rows)
 
 
 def _changed(before: World, after: World) -> Iterator[tuple[str, Any, str | None]]:

@@ -1,6 +1,7 @@
 """A django-helpdesk as a Django project in one file; run by the Python of its own environment.
 
-python serve.py create DATA        makes the database from `desk.json`
+python serve.py make KEPT          makes the database, with agents only
+python serve.py fill DATA          writes the world in `world.json` into it
 python serve.py serve DATA PORT    the desk at http://127.0.0.1:PORT
 """
 
@@ -9,24 +10,28 @@ python serve.py serve DATA PORT    the desk at http://127.0.0.1:PORT
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import datetime
 import functools
 import importlib.resources
 import json
 import pathlib
 import re
+import sqlite3
 import sys
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 HOST = "helpdesk.test"
-STAFF = "mara"
+DATABASE = "desk.sqlite3"
+STAFF = ("mara", "ines", "pavel", "tomas", "wanda")
 # The address that makes a browser a visitor, who has no account.
 PUBLIC = "/public/"
 CHECKLISTS = ("helpdesk/checklist_form.html", "helpdesk/checklist_templates.html")
 STATUSES = {"Open": 1, "Reopened": 2, "Resolved": 3, "Closed": 4, "Duplicate": 5}
-UTC = datetime.timezone.utc  # noqa: UP017  # Its Python may be an older one.
-FIRST_DAY = datetime.datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+FIRST_DAY = datetime.datetime(2026, 3, 2, 9, 0)
 
 
 def configure(data: pathlib.Path) -> None:
@@ -60,7 +65,7 @@ def configure(data: pathlib.Path) -> None:
         DATABASES={
             "default": {
                 "ENGINE": "django.db.backends.sqlite3",
-                "NAME": str(data / "desk.sqlite3"),
+                "NAME": str(data / DATABASE),
                 "ATOMIC_REQUESTS": True,
                 # Requests wait for each other's writes instead of failing.
                 "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},
@@ -102,7 +107,7 @@ def _local_templates() -> dict[str, str]:
 
 
 def open_access(respond: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Middleware: there are no passwords; who opens the site is `STAFF`, or a visitor after `PUBLIC`."""
+    """Middleware: there are no passwords; who opens the site is the first agent, after `PUBLIC` a visitor."""
     from django.contrib.auth import get_user_model
     from django.http import HttpResponseRedirect
 
@@ -112,7 +117,7 @@ def open_access(respond: Callable[[Any], Any]) -> Callable[[Any], Any]:
             response.set_cookie("visitor", "1")
             return response
         if "visitor" not in request.COOKIES:
-            request.user = get_user_model().objects.get(username=STAFF)
+            request.user = get_user_model().objects.get(username=STAFF[0])
         return respond(request)
 
     return middleware
@@ -129,114 +134,141 @@ class _Urls:
         return [path("admin/", admin.site.urls), path("", include("helpdesk.urls", namespace="helpdesk"))]
 
 
-def create(data: pathlib.Path) -> None:
-    """Fills a new database from `desk.json`."""
+def make() -> None:
+    """Makes a desk that has agents, and nothing else."""
     from django.contrib.auth import get_user_model
     from django.contrib.sites.models import Site
     from django.core.management import call_command
-    from helpdesk.query import query_to_base64
-
-    models = _models()
+    from helpdesk.models import EmailTemplate
 
     call_command("migrate", verbosity=0)
     # Some links are made of the site's name.
     Site.objects.update(domain=HOST, name=HOST)
     # Mails are not sent; the other languages are most of the database.
-    models.EmailTemplate.objects.exclude(locale="en").delete()
-    desk = json.loads((data / "desk.json").read_text(encoding="utf-8"))
-    users: dict[str, Any] = {"": None}
-    for name in desk["staff"]:
+    EmailTemplate.objects.exclude(locale="en").delete()
+    for name in STAFF:
         user = get_user_model()(username=name, email=f"{name}@desk.example", first_name=name.title())
-        user.is_staff, user.is_superuser = True, name == STAFF
+        user.is_staff, user.is_superuser = True, name == STAFF[0]
         user.set_unusable_password()
         user.save()
-        users[name] = user
-    queues = {
-        slug: models.Queue.objects.create(
-            slug=slug, title=title, allow_public_submission=True, enable_notifications_on_email_events=True
-        )
-        for slug, title in desk["queues"].items()
-    }
-    for number, fields in desk["tickets"].items():
-        _add_ticket(int(number), fields, users, queues)
-    for slug, title in desk["categories"].items():
-        models.KBCategory.objects.create(slug=slug, name=title, title=title, description=f"About {slug}.")
-    for title, fields in desk["articles"].items():
-        models.KBItem.objects.create(
-            title=title,
-            category=models.KBCategory.objects.get(slug=fields["category"]),
-            question=fields["question"],
-            answer=fields["answer"],
-            last_updated=FIRST_DAY,
-        )
-    for name, text in desk["replies"].items():
-        models.PreSetReply.objects.create(name=name, body=text)
-    for title, fields in desk["searches"].items():
-        query = {
-            "filtering": {
-                "queue__id__in": [queues[slug].pk for slug in fields["queues"]],
-                "status__in": [STATUSES[one] for one in fields["statuses"]],
-                "priority__in": fields["priorities"],
-            },
-            "filtering_null": {},
-            "sorting": "created",
-            "sortreverse": None,
-            "search_string": "",
+
+
+def fill(data: pathlib.Path) -> None:
+    """Writes the world in `world.json` into the database."""
+    world = json.loads((data / "world.json").read_text(encoding="utf-8"))
+    with contextlib.closing(sqlite3.connect(data / DATABASE)) as database, database:
+
+        def add(table: str, **values: Any) -> int:
+            names = ", ".join(f'"{name}"' for name in values)
+            statement = f"INSERT INTO helpdesk_{table} ({names}) VALUES ({', '.join('?' * len(values))})"
+            return database.execute(statement, list(values.values())).lastrowid or 0
+
+        queues = {
+            slug: add("queue", slug=slug, title=row["title"], **_QUEUE) for slug, row in world["queues"]
         }
-        query["filtering"] = {name: values for name, values in query["filtering"].items() if values}
-        models.SavedSearch.objects.create(
-            title=title, shared=fields["shared"], user=users[STAFF], query=query_to_base64(query)
-        )
+        for slug, row in world["categories"]:
+            title = row["title"]
+            add(
+                "kbcategory",
+                slug=slug,
+                name=title,
+                title=title,
+                description=f"About {title}.",
+                public=True,
+            )
+        categories = {slug: number for number, (slug, _) in enumerate(world["categories"], start=1)}
+        for number, row in world["articles"]:
+            add(
+                "kbitem",
+                id=number,
+                title=row["title"],
+                category_id=categories[row["category"]],
+                question=row["question"],
+                answer=row["answer"],
+                votes=0,
+                recommendations=0,
+                enabled=True,
+                last_updated=str(FIRST_DAY),
+            )
+        for number, row in world["tickets"]:
+            _add_ticket(add, number, row, queues)
+        for number, row in world["replies"]:
+            add("presetreply", id=number, name=row["name"], body=row["text"])
+        for number, row in world["searches"]:
+            filters = {
+                "queue__id__in": [queues[slug] for slug in row["queues"]],
+                "status__in": [STATUSES[one] for one in row["statuses"]],
+                "priority__in": row["priorities"],
+            }
+            query = {
+                "filtering": {name: values for name, values in filters.items() if values},
+                "filtering_null": {},
+                "sorting": "created",
+                "sortreverse": None,
+                "search_string": "",
+            }
+            text = base64.b64encode(json.dumps(query).encode()).decode()
+            add("savedsearch", id=number, title=row["title"], shared=row["shared"], user_id=1, query=text)
 
 
-def _models() -> Any:
-    from django.apps import apps
+_QUEUE = {
+    "allow_public_submission": True,
+    "allow_email_submission": False,
+    "email_box_ssl": False,
+    "enable_notifications_on_email_events": True,
+}
 
-    return apps.get_app_config("helpdesk").models_module
 
-
-def _add_ticket(number: int, fields: dict[str, Any], users: dict[str, Any], queues: dict[str, Any]) -> None:
-    models = _models()
+def _add_ticket(add: Callable[..., int], number: int, row: dict[str, Any], queues: dict[str, int]) -> None:
     created = FIRST_DAY + datetime.timedelta(days=number)
-    due = datetime.datetime.fromisoformat(f"{fields['due']}T00:00:00+00:00") if fields["due"] else None
-    ticket = models.Ticket.objects.create(
-        title=fields["title"],
-        queue=queues[fields["queue"]],
-        priority=fields["priority"],
-        status=STATUSES[fields["status"]],
-        assigned_to=users[fields["owner"]],
-        submitter_email=fields["submitter"],
-        description=fields["description"],
-        resolution=fields["resolution"] or None,
-        due_date=due,
+    users = {name: place for place, name in enumerate(STAFF, start=1)}
+    add(
+        "ticket",
+        id=number,
+        title=row["title"],
+        queue_id=queues[row["queue"]],
+        priority=row["priority"],
+        status=STATUSES[row["status"]],
+        assigned_to_id=users.get(row["owner"]),
+        submitter_email=row["submitter"],
+        description=row["description"],
+        resolution=row["resolution"] or None,
+        due_date=f"{row['due']} 00:00:00",
+        on_hold=False,
+        created=str(created),
+        modified=str(created),
+        secret_key=str(uuid.UUID(int=number)),
     )
-    assert ticket.pk == number
-    for place, note in enumerate(fields["notes"]):
-        models.FollowUp.objects.create(
-            ticket=ticket,
+    for place, (text, public, author) in enumerate(row["notes"]):
+        add(
+            "followup",
+            ticket_id=number,
             title="Comment" if place else "Ticket Opened",
-            comment=note["text"],
-            public=note["public"],
-            user=users[note["author"]],
-            date=created + datetime.timedelta(hours=place),
+            comment=text,
+            public=public,
+            user_id=users.get(author),
+            date=str(created + datetime.timedelta(hours=place)),
         )
-    if fields["tasks"]:
-        checklist = models.Checklist.objects.create(ticket=ticket, name="Steps")
-        for place, (text, is_done) in enumerate(fields["tasks"]):
-            models.ChecklistTask.objects.create(
-                checklist=checklist,
+    if row["steps"]:
+        checklist = add("checklist", ticket_id=number, name="Steps")
+        for place, (text, done) in enumerate(row["steps"]):
+            when = str(created) if done else None
+            add(
+                "checklisttask",
+                checklist_id=checklist,
                 description=text,
                 position=place,
-                completion_date=created if is_done else None,
+                completion_date=when,
             )
-    # Saving sets the time of today.
-    models.Ticket.objects.filter(pk=number).update(created=created, modified=created)
 
 
 def main(command: str, data: str, port: str = "") -> None:
+    if command == "fill":
+        fill(pathlib.Path(data))
+        return
     configure(pathlib.Path(data))
-    if command == "create":
-        create(pathlib.Path(data))
+    if command == "make":
+        make()
         return
     from django.core.management import call_command
 

@@ -1,471 +1,526 @@
-"""Tasks at the support desk: templates, and checks of what it holds."""
+"""Tasks at the support desk: templates over the rows of its world."""
 
 from __future__ import annotations
 
-import dataclasses
+import collections
+import datetime
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from collection.environments.apps.helpdesk.site import (
-    DESK,
-    FACTS,
+from collection.environments.apps.answers import Answer
+from collection.environments.apps.helpdesk.world import (
+    LISTS,
     OPEN,
     PRIORITIES,
-    QUEUES,
     STAFF,
     STEPS,
-    SUBMITTERS,
-    Article,
-    Desk,
-    DeskTicket,
-    Helpdesk,
-    Note,
-    Search,
+    address,
+    article,
+    description,
+    remark,
+    reply,
+    search,
+    search_title,
+    ticket,
+    title,
 )
-from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
+from collection.environments.apps.templates import (
+    Draw,
+    Goal,
+    Template,
+    Where,
+    ask,
+    change,
+    create,
+    drawn,
+    other,
+    other_in,
+    remove,
+)
+from collection.environments.apps.world import Either, New, Row, World, put
+
+_ME = STAFF[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class Goal:
-    """What a task asks for.
-
-    Attributes:
-      answer: "" if it asks for none.
-      is_public: whether it is a visitor's.
-    """
-
-    words: str
-    after: Desk
-    answer: str = ""
-    is_public: bool = False
+def _is_open(row: Row) -> bool:
+    return row["status"] in OPEN
 
 
-Template = Callable[[int], Goal]
-
-
-def helpdesk_tasks(application: Helpdesk, seed: int) -> list[AppTask]:
-    """Returns one task of each template."""
-    return [_task(application, name, template(seed), seed) for name, template in TEMPLATES.items()]
-
-
-def _task(application: Helpdesk, name: str, goal: Goal, seed: int) -> AppTask:
-    def check(end: Ending) -> bool:
-        answered = not goal.answer or end.answer.strip().casefold() == goal.answer.casefold()
-        return answered and application.holds(goal.after)
-
-    start = application.public if goal.is_public else f"{application.url}/"
-    role = "You visit" if goal.is_public else "You are Mara at"
-    task = make_task(application, name, seed, f"{goal.words} {role} the support desk {start}.", check)
-    return dataclasses.replace(task, task=task.task.model_copy(update={"website": start}))
-
-
-Choice = tuple[int, DeskTicket]
-
-
-def _tickets(where: Callable[[DeskTicket], bool]) -> list[Choice]:
-    return [(number, ticket) for number, ticket in DESK.tickets.items() if where(ticket)]
-
-
-def _open(seed: int, offset: int = 0) -> Choice:
-    return choose(_tickets(lambda one: one.is_open), seed, offset)
-
-
-def _asks(words: str, answer: object) -> Goal:
-    return Goal(f"{words} Change nothing.", DESK, str(answer))
-
-
-def _is_found(ticket: DeskTicket) -> bool:
+def _is_found(row: Row) -> bool:
     """The search leaves closed tickets out."""
-    return ticket.status != "Closed"
+    return row["status"] != "Closed"
+
+
+def _queue(world: World, slug: str) -> str:
+    return world["queues"][slug]["title"]
+
+
+def _numbers(world: World, where: Where) -> list[int]:
+    return [number for number, row in world["tickets"].items() if where(row)]
+
+
+def _titled(world: World, *numbers: int) -> list[str]:
+    return [world["tickets"][number]["title"] for number in numbers]
+
+
+# Questions.
 
 
 def _field(
-    words: str,
-    offset: int,
-    answer: Callable[[Choice], object],
-    where: Callable[[DeskTicket], bool] = _is_found,
+    words: str, of: Any, where: Where = _is_found, form: Callable[[Any], Any] | None = None
 ) -> Template:
-    """A question about a ticket that is found by its title."""
-
-    def goal(seed: int) -> Goal:
-        chosen = choose(_tickets(where), seed, offset)
-        return _asks(words.format(title=chosen[1].title), answer(chosen))
-
-    return goal
+    return ask(words, "tickets", of, where, form)
 
 
-_MISSING = ("Window does not shut", "Chair lost a wheel", "Kettle trips the fuse", "Clock runs backwards")
+def _last_word(row: Row, column: str) -> str:
+    return row[column].split()[-1].strip(".")
 
 
-def _number(seed: int) -> Goal:
+def _number(world: World, draw: Draw) -> Goal:
     """Every third ticket does not exist."""
-    number, ticket = choose(_tickets(_is_found), seed, 4)
-    title = choose(_MISSING, seed // 3) if seed % 3 == 2 else ticket.title
+    number, row = draw.row(world, "tickets", _is_found)
+    missing = draw.random() < 1 / 3
+    name = title(draw, "Rooms") if missing else row["title"]
     words = (
-        f'Which number has the ticket "{title}"? Answer with the number alone, or with none if it is missing.'
+        f'Which number has the ticket "{name}"? Change nothing; answer with the number alone, or with none '
+        "if it is missing."
     )
-    return _asks(words, "none" if seed % 3 == 2 else number)
+    return Goal(words, world, Answer("none" if missing else number))
 
 
-def _category(seed: int) -> Goal:
+def _category(world: World, draw: Draw) -> Goal:
     """Every third article does not exist."""
-    titles = ("Renting a tent", "Parking a bicycle", "Booking a piano")
-    title = choose(titles, seed // 3) if seed % 3 == 2 else choose(FACTS, seed, 2)[0]
+    _, row = draw.row(world, "articles")
+    missing = draw.random() < 1 / 3
+    name = article(draw)[0] if missing else row["title"]
+    titles = [one["title"] for one in world["categories"].values()]
     words = (
-        f'In which category of the knowledge base is the article "{title}"? Answer with the name of the '
-        "category, or with none if there is no such article."
+        f'In which category of the knowledge base is the article "{name}"? Change nothing; answer with the '
+        "name of the category, or with none if there is no such article."
     )
-    return _asks(words, "none" if seed % 3 == 2 else QUEUES[DESK.articles[title].category])
+    value = "none" if missing else _queue(world, row["category"])
+    return Goal(words, world, Answer(value, [one for one in titles if one != value]))
 
 
-def _of_submitter(seed: int) -> Goal:
-    """Every third submitter has no open ticket in the queue."""
-    numbers = {
-        (queue, submitter): [
-            number
-            for number, one in _tickets(lambda one: one.is_open)
-            if (one.queue, one.submitter) == (queue, submitter)
-        ]
-        for queue in QUEUES
-        for submitter in SUBMITTERS
-    }
-    count = 0 if seed % 3 == 2 else 1
-    queue, submitter = choose([pair for pair, some in numbers.items() if len(some) == count], seed)
+def _of_submitter(world: World, draw: Draw) -> Goal:
+    """A submitter who has one open ticket in a queue, or none."""
+    found = collections.Counter(_sender(one) for one in world["tickets"].values() if _is_open(one))
+    pairs = itertools.product(world["queues"], sorted({sender for _, sender in found}))
+    missing = draw.random() < 1 / 3
+    queue, sender = draw.choice([pair for pair in pairs if found[pair] == (0 if missing else 1)])
+    numbers = _numbers(world, lambda one: _is_open(one) and _sender(one) == (queue, sender))
     words = (
-        f"Which open or reopened ticket of the queue {QUEUES[queue]} was submitted by {submitter}? Answer "
-        "with its number alone, or with none if there is no such ticket."
+        f'Which open or reopened ticket of the queue "{_queue(world, queue)}" was submitted by {sender}? '
+        "Change nothing; answer with its number alone, or with none if there is no such ticket."
     )
-    return _asks(words, numbers[queue, submitter][0] if count else "none")
+    return Goal(words, world, Answer(numbers[0] if numbers else "none"))
 
 
-def _in_queue(seed: int) -> Goal:
-    queue = choose(sorted(QUEUES), seed)
-    statuses, name = choose(((OPEN, "open or reopened"), (("Resolved",), "resolved")), seed // len(QUEUES))
-    count = len(_tickets(lambda one: one.queue == queue and one.status in statuses))
-    return _asks(f"How many tickets of the queue {QUEUES[queue]} are {name}? Answer with the number.", count)
+def _sender(row: Row) -> tuple[str, str]:
+    return row["queue"], row["submitter"]
 
 
-def _due_first(seed: int) -> Goal:
-    queue = choose(sorted(QUEUES), seed, 1)
-    number, _ = min(_tickets(lambda one: one.queue == queue and one.is_open), key=lambda one: one[1].due)
-    words = f"Which of the open and reopened tickets of the queue {QUEUES[queue]} is due first?"
-    return _asks(f"{words} Answer with its number alone.", number)
+def _in_queue(world: World, draw: Draw) -> Goal:
+    queue = draw.choice(list(world["queues"]))
+    statuses, name = draw.choice(((OPEN, "open or reopened"), (("Resolved",), "resolved")))
+    found = _numbers(world, lambda one: one["queue"] == queue and one["status"] in statuses)
+    words = f'How many tickets of the queue "{_queue(world, queue)}" are {name}?'
+    return Goal(f"{words} Change nothing; answer with the number.", world, Answer(len(found)))
 
 
-def _report(seed: int) -> Goal:
-    cells: dict[int, list[tuple[str, int]]] = {}
-    for owner in STAFF:
-        for priority in range(1, 6):
-            count = len(_tickets(lambda one, cell=(owner, priority): (one.owner, one.priority) == cell))
-            cells.setdefault(count, []).append((owner, priority))
-    count = choose(sorted(cells), seed)
-    owner, priority = choose(cells[count], seed // len(cells))
+def _due_first(world: World, draw: Draw) -> Goal:
+    queue = draw.row(world, "tickets", _is_open)[1]["queue"]
+    found = _numbers(world, lambda one: one["queue"] == queue and _is_open(one))
+    first = min(found, key=lambda number: world["tickets"][number]["due"])
+    words = f'Which of the open and reopened tickets of the queue "{_queue(world, queue)}" is due first?'
+    return Goal(f"{words} Change nothing; answer with its number alone.", world, Answer(first))
+
+
+def _report(world: World, draw: Draw) -> Goal:
+    queue, owner = draw.choice(list(world["queues"])), draw.choice(STAFF)
+    found = _numbers(world, lambda one: (one["queue"], one["owner"]) == (queue, owner))
     words = (
-        f'How many tickets of the priority "{PRIORITIES[priority - 1]}" are assigned to {owner.title()}, '
-        "whatever their status? A report shows it; answer with the number alone."
+        f'How many tickets of the queue "{_queue(world, queue)}" are assigned to {owner.title()}, whatever '
+        "their status? A report shows it. Change nothing; answer with the number alone."
     )
-    return _asks(words, count)
+    return Goal(words, world, Answer(len(found)))
 
 
-def _query_count(seed: int) -> Goal:
-    title, search = choose(list(DESK.searches.items()), seed)
-    words = f'How many tickets does the saved query "{title}" list? Answer with the number alone.'
-    return _asks(words, len(_tickets(search.finds)))
+def _query_count(world: World, draw: Draw) -> Goal:
+    _, query = draw.row(world, "searches")
+    found = _numbers(
+        world,
+        lambda one: all(
+            not query[f"{column}s"] or one[name] in query[f"{column}s"]
+            for column, name in (("queue", "queue"), ("statuse", "status"), ("prioritie", "priority"))
+        ),
+    )
+    words = f'How many tickets does the saved query "{query["title"]}" list?'
+    return Goal(f"{words} Change nothing; answer with the number alone.", world, Answer(len(found)))
 
 
-def _fact(seed: int) -> Goal:
-    title, _, what, text = choose(FACTS, seed)
-    words = f'The article "{title}" of the knowledge base says {what}. Answer with that number alone.'
-    return _asks(words, re.findall(r"\d+", text)[-1])
+def _said(row: Row) -> tuple[str, str]:
+    """What an article says: what it is about, and the number."""
+    return row["question"].removeprefix("Do you know ").rstrip("?"), re.findall(r"\d+", row["answer"])[-1]
+
+
+def _fact(world: World, draw: Draw) -> Goal:
+    _, row = draw.row(world, "articles")
+    what, number = _said(row)
+    words = f'The article "{row["title"]}" of the knowledge base says {what}.'
+    return Goal(f"{words} Change nothing; answer with that number alone.", world, Answer(int(number)))
 
 
 # Changes.
 
-
-def _changed(words: str, offset: int, **fields: Callable[[DeskTicket, int], Any]) -> Template:
-    """A change of fields of an open ticket; `words` has its `number` and the new values."""
-
-    def goal(seed: int) -> Goal:
-        number, ticket = _open(seed, offset)
-        new = {name: make(ticket, seed) for name, make in fields.items()}
-        return Goal(words.format(number=number, **_shown(new)), DESK.with_ticket(number, **new))
-
-    return goal
+_TICKET = 'the ticket "{title}"'
 
 
-def _shown(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _priority(world: World, draw: Draw, row: Row, column: str) -> int:
+    return draw.other(range(1, 6), row["priority"])
+
+
+def _shown(world: World, values: dict[str, Any]) -> dict[str, Any]:
     """Values as the pages name them."""
     names: dict[str, Callable[[Any], str]] = {
-        "queue": QUEUES.__getitem__,
-        "priority": lambda priority: PRIORITIES[priority - 1],
+        "queue": lambda slug: _queue(world, slug),
+        "priority": lambda number: PRIORITIES[number - 1],
         "owner": str.title,
     }
-    return {name: names.get(name, str)(value) for name, value in fields.items()}
+    return {name: names.get(name, str)(value) for name, value in values.items()}
 
 
-def _other(name: str, values: Sequence[Any]) -> Callable[[DeskTicket, int], Any]:
-    return lambda ticket, seed: choose([one for one in values if one != getattr(ticket, name)], seed)
+def _changed(words: str, where: Where = _is_open, **new: Any) -> Template:
+    """Other values of a ticket; `words` has them as the pages name them."""
+
+    def template(world: World, draw: Draw) -> Goal:
+        number, row = draw.row(world, "tickets", where)
+        values = {name: make(world, draw, row, name) for name, make in new.items()}
+        shown = {f"new_{name}": value for name, value in _shown(world, values).items()}
+        return Goal(words.format(title=row["title"], **shown), put(world, "tickets", number, **values))
+
+    return template
 
 
-def _day(ticket: DeskTicket, seed: int) -> str:
-    return f"2028-{1 + seed % 12:02d}-{1 + seed * 7 % 28:02d}"
+def _day(draw: Draw) -> str:
+    return draw.day("2028-01-01", "2028-12-31")
 
 
-_WORDS = (
-    "The technician comes on Thursday.",
-    "Measured again: still broken.",
-    "The vendor asks for the invoice.",
-    "Please lock the room until then.",
-    "The borrower has been informed.",
-)
+_new_owner, _new_queue, _new_day = other(STAFF), other_in("queues"), drawn(_day)
+
+
+def _note(world: World, number: int, text: Any, public: int = 1, **values: Any) -> World:
+    """With a comment on a ticket, and other values of it."""
+    notes = [*world["tickets"][number]["notes"], [text, public, _ME]]
+    return put(world, "tickets", number, notes=notes, **values)
 
 
 def _noted(
-    words: str, offset: int, public: bool = True, status: str = "", was: Sequence[str] = OPEN
+    words: str,
+    public: int = 1,
+    status: str = "",
+    was: Sequence[str] = OPEN,
+    of: Callable[[Draw], str] = remark,
 ) -> Template:
-    """A follow-up with a text, and perhaps a new status."""
+    """A comment, and perhaps a new status."""
 
-    def goal(seed: int) -> Goal:
-        number, ticket = choose(_tickets(lambda one: one.status in was), seed, offset)
-        text = choose(_WORDS, seed, offset)
-        resolution = text if status in ("Resolved", "Closed") else ticket.resolution
-        changes = {"status": status or ticket.status, "resolution": resolution}
-        after = DESK.with_note(number, Note(text, public), **changes)
-        return Goal(words.format(number=number, text=text), after)
+    def template(world: World, draw: Draw) -> Goal:
+        number, row = draw.row(world, "tickets", lambda one: one["status"] in was)
+        text = of(draw)
+        values = {"status": status} if status else {}
+        if status in ("Resolved", "Closed"):
+            values["resolution"] = text
+        return Goal(words.format(title=row["title"], text=text), _note(world, number, text, public, **values))
 
-    return goal
-
-
-def _reply(seed: int) -> Goal:
-    number, _ = _open(seed, 9)
-    name, text = choose(list(DESK.replies.items()), seed)
-    words = f'Answer ticket #{number} in public with the pre-set reply "{name}", as it is.'
-    return Goal(words, DESK.with_note(number, Note(text)))
+    return template
 
 
-def _reply_and_resolve(seed: int) -> Goal:
-    number, ticket = _open(seed, 3)
-    name, text = choose(list(DESK.replies.items()), seed, 1)
-    due = _day(ticket, seed + 1)
+def _reply(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "tickets", _is_open)
+    _, preset = draw.row(world, "replies")
     words = (
-        f'Resolve ticket #{number} with the pre-set reply "{name}", as it is and in public; set its due date '
-        f"to {due} as well."
+        f'Answer the ticket "{row["title"]}" in public with the pre-set reply "{preset["name"]}", as it is.'
     )
-    return Goal(words, DESK.with_note(number, Note(text), status="Resolved", resolution=text, due=due))
+    return Goal(words, _note(world, number, preset["text"]))
 
 
-def _publish(seed: int) -> Goal:
-    number, ticket = choose(_tickets(lambda one: any(not note.public for note in one.notes)), seed)
-    notes = tuple(dataclasses.replace(note, public=True) for note in ticket.notes)
-    private = next(note.text for note in ticket.notes if not note.public)
-    words = f'The comment "{private}" on ticket #{number} is private: edit it so that it is public.'
-    return Goal(words, DESK.with_ticket(number, notes=notes))
-
-
-_PROBLEMS = (
-    ("Bell at the gate is mute", "It has been silent since Monday."),
-    ("Screen of the terminal is cracked", "Someone dropped a book on it."),
-    ("Door code is forgotten", "Nothing opens the side door."),
-    ("Plotter draws only in blue", "The other colours are full."),
-    ("Map cabinet is locked", "The key broke in the lock."),
-)
-
-
-def _problem(seed: int, offset: int, owner: str = "") -> DeskTicket:
-    title, text = choose(_PROBLEMS, seed, offset)
-    queue, submitter = choose(sorted(QUEUES), seed, offset), choose(SUBMITTERS, seed, offset)
-    priority = choose((1, 2, 4, 5), seed, offset)
-    due = f"2028-05-{10 + seed % 19}"
-    return DeskTicket(title, queue, text, submitter, priority, owner=owner, due=due)
-
-
-def _added(ticket: DeskTicket, author: str) -> Desk:
-    opened = dataclasses.replace(ticket, notes=(Note(ticket.description, author=author),))
-    return DESK.with_tickets({len(DESK.tickets) + 1: opened})
-
-
-def _new(seed: int) -> Goal:
-    ticket = _problem(seed, 0, choose(STAFF, seed, 1))
+def _reply_and_resolve(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "tickets", _is_open)
+    _, preset = draw.row(world, "replies")
+    due, text = _day(draw), preset["text"]
     words = (
-        f'Make a ticket "{ticket.title}" with the description "{ticket.description}" in the queue '
-        f"{QUEUES[ticket.queue]}: priority {PRIORITIES[ticket.priority - 1]}, due on {ticket.due}, submitted "
-        f"by {ticket.submitter}, and {ticket.owner.title()} is its owner."
+        f'Resolve the ticket "{row["title"]}" with the pre-set reply "{preset["name"]}", as it is and in '
+        f"public; set its due date to {due} as well."
     )
-    return Goal(words, _added(ticket, "mara"))
+    return Goal(words, _note(world, number, text, status="Resolved", resolution=text, due=due))
 
 
-def _submit(seed: int) -> Goal:
-    ticket = _problem(seed, 2)
+def _publish(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(
+        world, "tickets", lambda one: _is_found(one) and any(not note[1] for note in one["notes"])
+    )
+    private = next(note[0] for note in row["notes"] if not note[1])
+    notes = [[text, 1, author] for text, _, author in row["notes"]]
     words = (
-        f'Report a problem "{ticket.title}" with the description "{ticket.description}" to the queue '
-        f"{QUEUES[ticket.queue]}, with priority {PRIORITIES[ticket.priority - 1]} and due on {ticket.due}. "
-        f"Your e-mail address is {ticket.submitter}."
+        f'The comment "{private}" on the ticket "{row["title"]}" is private: edit it so that it is public.'
     )
-    return Goal(words, _added(ticket, ""), is_public=True)
+    return Goal(words, put(world, "tickets", number, notes=notes))
 
 
-def _from_article(seed: int) -> Goal:
-    article, *_ = choose(FACTS, seed, 5)
-    fields = {"article": article, "due": "", "priority": 3, "submitter": "mara@desk.example"}
-    ticket = dataclasses.replace(_problem(seed, 3), **fields)
+def _problem(world: World, draw: Draw, author: str = _ME, **values: Any) -> dict[str, Any]:
+    """A new ticket."""
+    queue = draw.choice(list(world["queues"]))
+    name = title(draw, _queue(world, queue).split()[0])
+    text = description(draw, name)
+    made = ticket(
+        title=name,
+        queue=queue,
+        description=text,
+        submitter=address(draw),
+        priority=draw.choice((1, 2, 4, 5)),
+        due=_day(draw),
+        notes=[[text, 1, author]],
+    )
+    return {**made, **values}
+
+
+def _new(world: World, draw: Draw) -> Goal:
+    row = _problem(world, draw, owner=draw.choice(STAFF))
     words = (
-        f'The article "{article}" of the knowledge base did not help: from it, create a new ticket '
-        f'"{ticket.title}" with the description "{ticket.description}" in the queue {QUEUES[ticket.queue]}. '
-        "Leave the other fields as they are."
+        'Make a ticket "{title}" with the description "{description}" in the queue "{queue}": priority '
+        "{priority}, due on {due}, submitted by {submitter}, and {owner} is its owner."
     )
-    return Goal(words, _added(ticket, "mara"))
+    return Goal(words.format(**_shown(world, row)), put(world, "tickets", New(), **row))
 
 
-def _copy(seed: int) -> Goal:
-    number, ticket = _open(seed, 7)
-    address = choose([one for one in SUBMITTERS if one != ticket.submitter], seed)
-    words = f"Make ticket #{number} send copies to {address}, who may do nothing else."
-    return Goal(words, DESK.with_ticket(number, copies=frozenset((address,))))
-
-
-def _step(seed: int) -> Goal:
-    number, ticket = choose(_tickets(lambda one: bool(one.tasks) and one.is_open), seed)
-    step = choose(STEPS[1:], seed)
-    tasks = tuple((text, done or text == step) for text, done in ticket.tasks)
-    words = f'The task "{step}" of the checklist of ticket #{number} is completed: mark it.'
-    return Goal(words, DESK.with_ticket(number, tasks=tasks))
-
-
-def _depend(seed: int) -> Goal:
-    (number, _), (other, _) = _open(seed, 1), _open(seed, 6)
-    words = f"Ticket #{number} has to wait until ticket #{other} is resolved: make it depend on that."
-    return Goal(words, DESK.with_ticket(number, needs=frozenset((other,))))
-
-
-def _merge(seed: int) -> Goal:
-    queue = choose(sorted(QUEUES), seed)
-    (other, gone), (number, kept) = choose(_pairs(queue), seed // len(QUEUES))
-    owner = f"{gone.owner}@desk.example" if gone.owner else ""
-    known = {"", kept.submitter, f"{kept.owner}@desk.example"}
-    merged = {
-        other: dataclasses.replace(gone, status="Duplicate", merged=number, notes=()),
-        number: dataclasses.replace(
-            kept,
-            copies=frozenset((gone.submitter, owner)) - known,
-            notes=gone.notes + kept.notes if other < number else kept.notes + gone.notes,
-        ),
-    }
-    words = f"Merge ticket #{other} into ticket #{number}, which stays and keeps all its own values."
-    return Goal(words, DESK.with_tickets(merged))
-
-
-def _pairs(queue: str) -> list[tuple[Choice, Choice]]:
-    """Neighbours among the open tickets of a queue, either of which may be the first."""
-    some = _tickets(lambda one: one.queue == queue and one.is_open)
-    pairs = list(itertools.pairwise(some))
-    return [*pairs, *((second, first) for first, second in pairs)]
-
-
-def _assign_all(seed: int) -> Goal:
-    queue, owner = choose(sorted(QUEUES), seed), choose(STAFF, seed, 2)
-    some = _tickets(lambda one: one.queue == queue and one.is_open)
-    words = f"Assign all open and reopened tickets of the queue {QUEUES[queue]} to {owner.title()}."
-    return Goal(words, DESK.with_tickets({n: dataclasses.replace(one, owner=owner) for n, one in some}))
-
-
-def _close_some(seed: int) -> Goal:
-    some = [_open(seed, offset) for offset in (0, 4, 8)]
-    numbers = [f"#{number}" for number, _ in sorted(some)]
-    words = f"Close the tickets {numbers[0]}, {numbers[1]} and {numbers[2]}, without a resolution."
-    return Goal(words, DESK.with_tickets({n: dataclasses.replace(one, status="Closed") for n, one in some}))
-
-
-_QUERIES = ("Monday round", "For the porter", "Weekly review", "To discuss")
-
-
-def _save_query(seed: int) -> Goal:
-    title, queue, priority = choose(_QUERIES, seed), choose(sorted(QUEUES), seed, 1), 1 + seed % 5
-    search = Search(bool(seed % 2), frozenset((queue,)), frozenset(OPEN), frozenset((priority,)))
+def _submit(world: World, draw: Draw) -> Goal:
+    row = _problem(world, draw, author="")
     words = (
-        f'Save a query "{title}" that lists the tickets of the queue {QUEUES[queue]} with the priority '
-        f"{PRIORITIES[priority - 1]} and the statuses Open and Reopened; "
-        f"{'share it with the others' if search.shared else 'do not share it'}."
+        "You are a visitor of the desk, without an account. Report a problem "
+        '"{title}" with the description "{description}" to the queue "{queue}", with priority {priority} and '
+        "due on {due}. Your e-mail address is {submitter}."
     )
-    return Goal(words, DESK.with_one("searches", title, search))
+    return Goal(words.format(**_shown(world, row)), put(world, "tickets", New(), **row), start="/public/")
 
 
-def _delete_query(seed: int) -> Goal:
-    title = choose(list(DESK.searches), seed, 1)
-    return Goal(f'Delete the saved query "{title}".', DESK.with_one("searches", title, None))
-
-
-def _vote(seed: int) -> Goal:
-    title = choose(list(DESK.articles), seed, 3)
-    vote = choose(((1, 0), (0, 1)), seed)
-    article = dataclasses.replace(DESK.articles[title], votes=vote)
-    words = f'Vote {"for" if vote[0] else "against"} the article "{title}" of the knowledge base.'
-    return Goal(words, DESK.with_one("articles", title, article))
-
-
-def _write_article(seed: int) -> Goal:
-    title = choose(("Broken lamps", "Loud rooms", "Frozen screens", "Late invoices"), seed)
-    category = choose(("accounts", "network", "printers"), seed)
-    article = Article(category, f"{title}: what helps?", choose(_WORDS, seed))
+def _from_article(world: World, draw: Draw) -> Goal:
+    _, source = draw.row(world, "articles")
+    row = _problem(world, draw, article=source["title"], due="", priority=3, submitter=f"{_ME}@desk.example")
     words = (
-        f'Write an article "{title}" in the category {QUEUES[category]} of the knowledge base; its question '
-        f'is "{article.question}" and its answer "{article.answer}" (see the system settings).'
+        f'The article "{source["title"]}" of the knowledge base did not help: from it, create a new ticket '
+        f'"{row["title"]}" with the description "{row["description"]}" in the queue '
+        f'"{_queue(world, row["queue"])}". Leave the other fields as they are.'
     )
-    return Goal(words, DESK.with_one("articles", title, article))
+    return Goal(words, put(world, "tickets", New(), **row))
 
 
-def _write_reply(seed: int) -> Goal:
-    name, text = choose(("Come by", "Closed today", "Number missing"), seed), choose(_WORDS, seed, 2)
-    words = f'Add a pre-set reply "{name}" with the text "{text}", for all queues (see the system settings).'
-    return Goal(words, DESK.with_one("replies", name, text))
+def _copy(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "tickets", _is_open)
+    to = address(draw)
+    words = f'Make the ticket "{row["title"]}" send copies to {to}, who may do nothing else.'
+    return Goal(words, put(world, "tickets", number, copies=[to]))
 
 
-def _ignore(seed: int) -> Goal:
-    name = choose(("Advertising", "Robot", "Newsletter"), seed)
-    address = f"robot{seed % 90 + 10}@noise.example"
-    words = f'Ignore all mails from {address} from now on, in all queues, under the name "{name}".'
-    return Goal(words, DESK.with_one("ignored", name, address))
+def _step(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "tickets", lambda one: one["steps"] and _is_open(one))
+    step = draw.choice(STEPS[1:])
+    steps = [[text, int(done or text == step)] for text, done in row["steps"]]
+    words = f'The task "{step}" of the checklist of the ticket "{row["title"]}" is completed: mark it.'
+    return Goal(words, put(world, "tickets", number, steps=steps))
 
 
-def _page_size(seed: int) -> Goal:
-    size = choose((10, 50, 100), seed)
-    words = f"Change your settings: the list of tickets is to show {size} tickets per page."
-    return Goal(words, DESK.with_one("settings", "tickets_per_page", size))
+def _depend(world: World, draw: Draw) -> Goal:
+    number, needed = draw.sample(_numbers(world, _is_open), 2)
+    first, second = _titled(world, number, needed)
+    words = (
+        f'The ticket "{first}" has to wait until the ticket "{second}" is resolved: make it depend on that.'
+    )
+    return Goal(words, put(world, "tickets", number, needs=[needed]))
+
+
+def _merge(world: World, draw: Draw) -> Goal:
+    pairs = [
+        pair
+        for queue in world["queues"]
+        for pair in itertools.permutations(
+            _numbers(world, lambda one, of=queue: one["queue"] == of and _is_open(one)), 2
+        )
+    ]
+    number, into = draw.choice(pairs)
+    gone, kept = world["tickets"][number], world["tickets"][into]
+    owner = f"{gone['owner']}@desk.example" if gone["owner"] else ""
+    known = {"", kept["submitter"], f"{kept['owner']}@desk.example"}
+    notes = gone["notes"] + kept["notes"] if number < into else kept["notes"] + gone["notes"]
+    after = put(world, "tickets", number, status="Duplicate", merged=into, notes=[])
+    after = put(after, "tickets", into, copies=sorted({gone["submitter"], owner} - known), notes=notes)
+    words = (
+        f'Merge the ticket "{gone["title"]}" into the ticket "{kept["title"]}", which stays and keeps all its'
+    )
+    return Goal(f"{words} own values.", after)
+
+
+def _assign_all(world: World, draw: Draw) -> Goal:
+    queue, owner = draw.row(world, "tickets", _is_open)[1]["queue"], draw.choice(STAFF)
+    after = world
+    for number in _numbers(world, lambda one: one["queue"] == queue and _is_open(one)):
+        after = put(after, "tickets", number, owner=owner)
+    words = f'Assign all open and reopened tickets of the queue "{_queue(world, queue)}" to {owner.title()}.'
+    return Goal(words, after)
+
+
+def _three(world: World, draw: Draw) -> tuple[list[int], list[str]]:
+    """Open tickets, and their titles."""
+    numbers = draw.sample(_numbers(world, _is_open), 3)
+    return numbers, _titled(world, *numbers)
+
+
+def _close_some(world: World, draw: Draw) -> Goal:
+    numbers, titles = _three(world, draw)
+    after = world
+    for number in numbers:
+        after = put(after, "tickets", number, status="Closed")
+    words = f'Close the tickets "{titles[0]}", "{titles[1]}" and "{titles[2]}", without a resolution.'
+    return Goal(words, after)
+
+
+def _round(world: World, draw: Draw) -> Goal:
+    """Comments on several tickets, one after the other."""
+    numbers, titles = _three(world, draw)
+    texts = draw.distinct(lambda: remark(draw), 3)
+    after = world
+    for number, text in zip(numbers, texts, strict=True):
+        after = _note(after, number, text)
+    each = [f'"{text}" to the ticket "{name}"' for text, name in zip(texts, titles, strict=True)]
+    return Goal(f"Add three public comments: {each[0]}, {each[1]}, and {each[2]}.", after)
+
+
+def _hand_out(world: World, draw: Draw) -> Goal:
+    """Other values of several tickets, one after the other."""
+    numbers, titles = _three(world, draw)
+    rows = [world["tickets"][number] for number in numbers]
+    owners = [draw.other(STAFF, row["owner"]) for row in rows[:2]]
+    queue = draw.other(world["queues"], rows[2]["queue"])
+    after = put(world, "tickets", numbers[0], owner=owners[0])
+    after = put(put(after, "tickets", numbers[1], owner=owners[1]), "tickets", numbers[2], queue=queue)
+    words = (
+        f'Assign the ticket "{titles[0]}" to {owners[0].title()} and the ticket "{titles[1]}" to '
+        f'{owners[1].title()}, and move the ticket "{titles[2]}" to the queue "{_queue(world, queue)}".'
+    )
+    return Goal(words, after)
+
+
+def _wait_for(world: World, draw: Draw) -> Goal:
+    """A new ticket, and one that depends on it."""
+    row = _problem(world, draw, due="", priority=3)
+    number, waits = draw.row(world, "tickets", _is_open)
+    words = (
+        f'Make a ticket "{row["title"]}" with the description "{row["description"]}" in the queue '
+        f'"{_queue(world, row["queue"])}", submitted by {row["submitter"]}. Then make the ticket '
+        f'"{waits["title"]}" depend on the new one.'
+    )
+    after = put(world, "tickets", New(), **row)
+    return Goal(words, put(after, "tickets", number, needs=[New()]))
+
+
+def _tell(world: World, draw: Draw) -> Goal:
+    """What an article says goes into a comment."""
+    _, source = draw.row(world, "articles")
+    what, fact = _said(source)
+    number, row = draw.row(world, "tickets", _is_open)
+    words = (
+        f'The article "{source["title"]}" of the knowledge base says {what}: write that number as a public '
+        f'comment on the ticket "{row["title"]}".'
+    )
+    return Goal(words, _note(world, number, Either((fact, f"{fact}.", source["answer"]))))
+
+
+def _same_owner(world: World, draw: Draw) -> Goal:
+    """The owner of one ticket becomes that of another."""
+    source = draw.choice(_numbers(world, lambda one: one["owner"] and _is_found(one)))
+    owner = world["tickets"][source]["owner"]
+    number = draw.choice(_numbers(world, lambda one: _is_open(one) and one["owner"] != owner))
+    (first,), (second,) = _titled(world, source), _titled(world, number)
+    words = (
+        f'The agent to whom the ticket "{first}" is assigned gets the ticket "{second}" as well: assign it.'
+    )
+    return Goal(words, put(world, "tickets", number, owner=owner))
+
+
+def _page_size(world: World, draw: Draw) -> Goal:
+    """What an article says goes into the settings."""
+    row = next(one for one in world["articles"].values() if _said(one)[0] == LISTS)
+    words = (
+        f'Change your settings as the article "{row["title"]}" of the knowledge base says: it tells how many '
+        "tickets a page of the list is to show."
+    )
+    return Goal(words, put(world, "settings", _ME, tickets_per_page=int(_said(row)[1])))
+
+
+def _save_query(world: World, draw: Draw) -> Goal:
+    queue, priority, shared = draw.choice(list(world["queues"])), draw.randint(1, 5), draw.randint(0, 1)
+    row = search(
+        search_title(draw), shared=shared, queues=[queue], statuses=list(OPEN), priorities=[priority]
+    )
+    words = (
+        f'Save a query "{row["title"]}" that lists the tickets of the queue "{_queue(world, queue)}" with '
+        f"the priority {PRIORITIES[priority - 1]} and the statuses Open and Reopened; "
+        f"{'share it with the others' if shared else 'do not share it'}."
+    )
+    return Goal(words, put(world, "searches", New(), **row))
+
+
+def _vote(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "articles")
+    name, vote = draw.choice((("for", {"votes_for": 1}), ("against", {"votes_against": 1})))
+    words = f'Vote {name} the article "{row["title"]}" of the knowledge base.'
+    return Goal(words, put(world, "articles", number, **vote))
+
+
+def _write_article(world: World, draw: Draw) -> Goal:
+    name, text = article(draw)
+    category = draw.choice(list(world["categories"]))
+    row = {"title": name, "category": category, "question": f"{name}: what helps?", "answer": text}
+    words = (
+        f'Write an article "{name}" in the category "{_queue(world, category)}" of the knowledge base; its '
+        f'question is "{row["question"]}" and its answer "{text}" (see the system settings).'
+    )
+    return Goal(words, put(world, "articles", New(), **row, votes_for=0, votes_against=0, shown=1))
+
+
+def _write_reply(world: World, draw: Draw) -> Goal:
+    row = reply(draw)
+    words = (
+        f'Add a pre-set reply "{row["name"]}" with the text "{row["text"]}", for all queues (see the system'
+    )
+    return Goal(f"{words} settings).", put(world, "replies", New(), **row))
 
 
 QUESTIONS: dict[str, Template] = {
     "owner": _field(
-        'Who is the ticket "{title}" assigned to? Answer with the name alone.',
-        0,
-        lambda one: one[1].owner,
-        lambda one: bool(one.owner) and _is_found(one),
+        f"Who is {_TICKET} assigned to? Answer with the name alone.",
+        "owner",
+        lambda one: one["owner"] and _is_found(one),
     ),
-    "priority": _field(
-        'Which priority has the ticket "{title}"? Answer with its number (1 to 5) alone.',
-        1,
-        lambda one: one[1].priority,
-    ),
+    "priority": _field(f"Which priority has {_TICKET}? Answer with its number (1 to 5) alone.", "priority"),
     "queue": _field(
-        'In which queue is the ticket "{title}"? Answer with the name alone.',
-        2,
-        lambda one: QUEUES[one[1].queue],
+        f"In which queue is {_TICKET}? Answer with the name alone.",
+        lambda world, key, row: _queue(world, row["queue"]),
     ),
     "due": _field(
-        'When is the ticket "{title}" due? Answer with the day, as in 2026-01-31.',
-        3,
-        lambda one: one[1].due,
+        f"When is {_TICKET} due? Answer with the day, as in 2026-01-31.",
+        "due",
+        form=datetime.date.fromisoformat,
     ),
     "tag": _field(
-        'Which tag has the device of the ticket "{title}"? Answer with the tag alone, as in AB-12.',
-        5,
-        lambda one: one[1].description.split()[-1].strip("."),
+        f"Which tag has the device of {_TICKET}? Answer with the tag alone, as in AB-12.",
+        lambda world, key, row: _last_word(row, "description"),
     ),
     "part": _field(
-        'Which part was replaced for the ticket "{title}", which is closed? Answer with its number alone.',
-        0,
-        lambda one: one[1].resolution.split()[-1].strip("."),
-        lambda one: one.status == "Closed",
+        f"Which part was replaced for {_TICKET}, which is closed? Answer with its number alone.",
+        lambda world, key, row: int(_last_word(row, "resolution")),
+        lambda one: one["status"] == "Closed",
     ),
     "number": _number,
     "of-submitter": _of_submitter,
@@ -477,51 +532,37 @@ QUESTIONS: dict[str, Template] = {
     "category": _category,
 }
 CHANGES: dict[str, Template] = {
-    "comment": _noted('Add the public comment "{text}" to ticket #{number}.', 0),
-    "private-comment": _noted(
-        'Add the comment "{text}" to ticket #{number}, but do not make it public.', 2, public=False
-    ),
-    "resolve": _noted('Resolve ticket #{number} with the public comment "{text}".', 4, status="Resolved"),
-    "close": _noted(
-        'Close ticket #{number} with the private comment "{text}".', 6, public=False, status="Closed"
-    ),
+    "comment": _noted(f'Add the public comment "{{text}}" to {_TICKET}.'),
+    "private-comment": _noted(f'Add the comment "{{text}}" to {_TICKET}, but do not make it public.', 0),
+    "resolve": _noted(f'Resolve {_TICKET} with the public comment "{{text}}".', status="Resolved"),
+    "close": _noted(f'Close {_TICKET} with the private comment "{{text}}".', 0, "Closed"),
     "reopen": _noted(
-        'Open ticket #{number} again, with the public comment "{text}".',
-        1,
+        f'Open {_TICKET} again, with the public comment "{{text}}".',
         status="Reopened",
         was=("Resolved", "Closed"),
     ),
     "reply": _reply,
     "reply-and-resolve": _reply_and_resolve,
     "publish": _publish,
-    "assign": _changed("Assign ticket #{number} to {owner}.", 0, owner=_other("owner", STAFF)),
-    "set-priority": _changed(
-        "Set the priority of ticket #{number} to {priority}.", 1, priority=_other("priority", range(1, 6))
-    ),
-    "set-due": _changed("Ticket #{number} is due on {due}: change it.", 2, due=_day),
-    "set-queue": _changed(
-        "Move ticket #{number} to the queue {queue}.", 3, queue=_other("queue", sorted(QUEUES))
-    ),
+    "assign": _changed(f"Assign {_TICKET} to {{new_owner}}.", owner=_new_owner),
+    "set-priority": _changed(f"Set the priority of {_TICKET} to {{new_priority}}.", priority=_priority),
+    "set-due": _changed('The ticket "{title}" is due on {new_due}: change it.', due=_new_day),
+    "set-queue": _changed(f'Move {_TICKET} to the queue "{{new_queue}}".', queue=_new_queue),
     "set-title": _changed(
-        'Change the title of ticket #{number} to "{title}".',
-        5,
-        title=lambda ticket, seed: f"{ticket.title} ({choose(('again', 'cellar', 'urgent', 'old'), seed)})",
+        f'Change the title of {_TICKET} to "{{new_title}}".', title=drawn(lambda draw: title(draw, "Rooms"))
     ),
     "set-four": _changed(
-        "Assign ticket #{number} to {owner}, move it to the queue {queue}, and set its priority to "
-        "{priority} and its due date to {due}.",
-        6,
-        owner=_other("owner", STAFF),
-        queue=_other("queue", sorted(QUEUES)),
-        priority=_other("priority", range(1, 6)),
-        due=_day,
+        f'Assign {_TICKET} to {{new_owner}}, move it to the queue "{{new_queue}}", and set its priority to '
+        "{new_priority} and its due date to {new_due}.",
+        owner=_new_owner,
+        queue=_new_queue,
+        priority=_priority,
+        due=_new_day,
     ),
     "set-submitter": _changed(
-        "Ticket #{number} was submitted by {submitter}: correct it.",
-        8,
-        submitter=_other("submitter", SUBMITTERS),
+        'The ticket "{title}" was submitted by {new_submitter}: correct it.', submitter=drawn(address)
     ),
-    "hold": _changed("Put ticket #{number} on hold.", 4, on_hold=lambda ticket, seed: True),
+    "hold": change(f"Put {_TICKET} on hold.", "tickets", _is_open, on_hold=1),
     "copy": _copy,
     "step": _step,
     "depend": _depend,
@@ -532,11 +573,22 @@ CHANGES: dict[str, Template] = {
     "assign-all": _assign_all,
     "close-some": _close_some,
     "save-query": _save_query,
-    "delete-query": _delete_query,
+    "delete-query": remove('Delete the saved query "{title}".', "searches"),
     "vote": _vote,
     "write-article": _write_article,
     "write-reply": _write_reply,
-    "ignore": _ignore,
+    "ignore": create(
+        'Ignore all mails from {address} from now on, in all queues, under the name "{name}".',
+        "ignored",
+        name=drawn(search_title),
+        address=drawn(address),
+        kept=0,
+    ),
     "page-size": _page_size,
+    "round": _round,
+    "hand-out": _hand_out,
+    "wait-for": _wait_for,
+    "tell": _tell,
+    "same-owner": _same_owner,
 }
 TEMPLATES = QUESTIONS | CHANGES
