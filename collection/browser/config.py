@@ -23,6 +23,14 @@ class PageError(Exception):
     """A page cannot be reached or used; the message is a short reason, for the agent."""
 
 
+class SnapshotError(Exception):
+    """The state of an environment cannot be taken, because it could not be put back; the message says why."""
+
+
+class RestoreError(Exception):
+    """A state could not be put back: what is there now is another one; the message says what differs."""
+
+
 class TabGoneError(PageError):
     """The current tab has closed."""
 

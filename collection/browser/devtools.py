@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
+import queue
 import socket
 import threading
 import time
@@ -50,6 +51,8 @@ _STORM_S = 10.0
 # Worlds whose listeners are remembered, so that only changes are sent.
 _MAX_WORLDS = 100
 _GROUP = "collector"
+# Bytes of responses that a tab keeps.
+_KEPT = {"maxTotalBufferSize": 20_000_000, "maxResourceBufferSize": 10_000_000}
 
 Answer = concurrent.futures.Future[dict[str, Any]]
 
@@ -141,7 +144,9 @@ class DevToolsConnection:
     def _read(self) -> None:
         try:
             while text := self._socket.recv():
-                self._receive(json.loads(text, object_hook=Fields.of))
+                # Events about requests are many, and none of ours.
+                if not text.startswith('{"method":"Network.'):
+                    self._receive(json.loads(text, object_hook=Fields.of))
         except (OSError, ValueError, websocket.WebSocketException):
             pass
         finally:
@@ -194,6 +199,9 @@ class DevTools(DevToolsConnection):
         self._dialogs: dict[str, int] = {}  # Number in the tab's document, by session.
         self._listeners: dict[str, tuple[str, dict[int, int]]] = {}  # Kinds by node, by frame and world.
         self._opened = 0
+        self._keeps_documents = False
+        self._committed: dict[str, queue.SimpleQueue[str]] = {}  # Documents, by session of their tab.
+        self._served: dict[str, tuple[int, str]] = {}  # By the target id of the tab that asks for it next.
         super().__init__(url, self._event)
         # Includes tabs that pages open later. With `Target.setAutoAttach`, `window.open` would not return.
         self._command("", "Target.setDiscoverTargets", discover=True)
@@ -210,6 +218,56 @@ class DevTools(DevToolsConnection):
         """Closes a tab, also one that hangs or has closed already."""
         with contextlib.suppress(DocumentGoneError):
             self._command("", "Target.closeTarget", targetId=target)
+
+    def navigate(self, target: str, url: str, served: tuple[int, str] | None = None) -> None:
+        """Opens an address in a tab, and returns as soon as its document is there.
+
+        Args:
+          served: status and HTML of a document of our own; the site is not asked for one.
+
+        Raises:
+          WebDriverException: the browser cannot open it.
+        """
+        session, committed = self._session(target), queue.SimpleQueue[str]()
+        if served is not None:
+            self._served[target] = served
+            self._command(session, "Fetch.enable", patterns=[{"resourceType": "Document"}])
+        self._committed[session] = committed
+        try:
+            answer = self._command(session, "Page.navigate", url=url)
+            if problem := answer.get("errorText"):
+                raise WebDriverException(problem)
+            # The answer comes before the document does. Without a loader it is the same document.
+            while (loader := answer.get("loaderId")) and committed.get(timeout=self._timeout_s) != loader:
+                pass
+        except queue.Empty:
+            raise TimeoutException("no document") from None
+        finally:
+            del self._committed[session]
+            if served is not None:
+                self._served.pop(target, None)
+                self.send(session, "Fetch.disable")
+
+    def keep_documents(self) -> None:
+        """From now on the browser keeps the responses that documents are made of, for `source`."""
+        self._keeps_documents = True
+        for session in self._sessions.values():
+            self.send(session, "Network.enable", **_KEPT)
+
+    def source(self, target: str) -> str | None:
+        """Returns the HTML of the response that a tab's document is made of; None if it is not kept."""
+        frame = self.ask(target, "Page.getFrameTree")["frameTree"]["frame"]
+        if frame["mimeType"] != "text/html":
+            return None
+        try:
+            answer = self.ask(target, "Network.getResponseBody", requestId=frame["loaderId"])
+        except DocumentGoneError:
+            return None
+        return None if answer["base64Encoded"] else answer["body"]
+
+    def ask(self, target: str, command: str, **params: Any) -> dict[str, Any]:
+        """Sends a command to a tab; returns its result."""
+        return self._command(self._session(target), command, **params)
 
     def keep_downloads(self, folder: str) -> None:
         """Downloads go to a folder, of all windows, as long as this connection lasts."""
@@ -484,8 +542,12 @@ class DevTools(DevToolsConnection):
                 self.fail(DocumentGoneError("the tab or frame has closed"), gone)
             case "Inspector.targetCrashed":
                 self.fail(WebDriverException("tab crashed"), session)
+            case "Fetch.requestPaused":
+                self._serve(params, session)
             case "Page.frameNavigated" if "parentId" not in params["frame"]:
                 self._dialogs[session] = 0
+                if session in self._committed:
+                    self._committed[session].put(params["frame"]["loaderId"])
             case "Page.javascriptDialogOpening":
                 self._opened += 1
                 self._dialogs[session] = self._dialogs.get(session, 0) + 1
@@ -495,12 +557,31 @@ class DevTools(DevToolsConnection):
                 if self._dialogs[session] == _MAX_DIALOGS:
                     self.send(session, "Runtime.evaluate", expression=_NO_MORE_DIALOGS)
 
+    def _serve(self, paused: dict[str, Any], session: str) -> None:
+        number = paused["requestId"]
+        # The main frame has the id of its tab.
+        if (served := self._served.pop(paused["frameId"], None)) is None:
+            self.send(session, "Fetch.continueRequest", requestId=number)
+            return
+        # Unlike other pages, one that may not be stored is not kept in memory when the tab leaves it.
+        headers = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"}
+        self.send(
+            session,
+            "Fetch.fulfillRequest",
+            requestId=number,
+            responseCode=served[0],
+            responseHeaders=[{"name": name, "value": value} for name, value in headers.items()],
+            body=base64.b64encode(served[1].encode()).decode(),
+        )
+
     def _prepare(self, target: str, session: str) -> None:
         if target in self._sessions:
             return
         self._sessions[target] = session
         self.send(session, "Inspector.enable")
         self.send(session, "Page.enable")
+        if self._keeps_documents:
+            self.send(session, "Network.enable", **_KEPT)
         # Before the page's own scripts, so that no request is missed.
         self.send(session, "Page.addScriptToEvaluateOnNewDocument", source=_WORLD, worldName=_WORLD_NAME)
 

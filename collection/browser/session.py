@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+from collections.abc import Sequence
 
 import ada_url
 from selenium.common.exceptions import TimeoutException, WebDriverException
@@ -133,18 +134,47 @@ class Browser(Tabs):
         """Prepares for an episode: leaves one empty tab without dialogs, cookies, storage or downloads."""
         for _ in range(2):  # A page that hangs or crashes meanwhile is replaced by the first attempt.
             with contextlib.suppress(PageError, WebDriverException):
-                self._empty()
+                self.arrange_tabs()
+                self.cdp("Page.navigate", url="about:blank")
+                self.cdp("Page.resetNavigationHistory")
+                self.cdp("Network.clearBrowserCookies")
+                self.cdp("Storage.clearDataForOrigin", origin="*", storageTypes="all")
                 break
         else:
             raise BrowserLostError("the browser's tabs cannot be emptied")
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops what the last episode has left besides its pages: downloads, dialogs, notices, incidents."""
         self.downloads.clear()
         self.dialogs.clear()
         self._refused_documents()
         self.notices.clear()
         self._incidents.clear()
-        self._tab_ids.clear()
-        self._tab_id(self._current)
         self.snapshot = self.latest = None
+
+    def arrange_tabs(self, tab_ids: Sequence[str] = ("0001",), known: int = 1) -> list[str]:
+        """Closes all tabs but the current one, and opens empty ones until there is one for each id.
+
+        Args:
+          tab_ids: of the current tab and the empty ones.
+          known: number of tabs there have been, with those that have closed; the next one gets the next id.
+
+        Returns:
+          Their handles, in the order of the ids.
+        """
+        pages = self._list_pages()
+        for handle in list(pages):
+            if handle != self._current:
+                self._close_page(pages, handle)
+        self._pages = pages
+        if self._current not in pages:
+            self._switch_to_newest()
+        self.call(self._driver.switch_to.default_content)
+        handles = [self._current, *(self.call(self._devtools.open_tab) for _ in tab_ids[1:])]
+        gone = {f"{number:04d}" for number in range(1, known + 1)} - set(tab_ids)
+        self._tab_ids = {name: name for name in gone} | dict(zip(handles, tab_ids, strict=True))
+        return handles
 
     def restore_state(self, website: str) -> None:
         """Sets what `config.storage_state` has for a task's site; to be called after `reset`.
@@ -178,20 +208,6 @@ class Browser(Tabs):
                 "origins": [{"origin": origin, "localStorage": storage}] if storage else [],
             }
         )
-
-    def _empty(self) -> None:
-        pages = self._list_pages()
-        for handle in list(pages):
-            if handle != self._current:
-                self._close_page(pages, handle)
-        self._pages = pages
-        if self._current not in pages:
-            self._switch_to_newest()
-        self.call(self._driver.switch_to.default_content)
-        self.cdp("Page.navigate", url="about:blank")
-        self.cdp("Page.resetNavigationHistory")
-        self.cdp("Network.clearBrowserCookies")
-        self.cdp("Storage.clearDataForOrigin", origin="*", storageTypes="all")
 
 
 _SET_STORAGE = "for (const [name, value] of arguments[0]) localStorage.setItem(name, value);"

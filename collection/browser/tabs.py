@@ -76,6 +76,7 @@ class Tabs:
         also when the browser is at another tab or document since.
       latest: the last snapshot of any kind.
       notices: texts about closed windows that the agent has not seen yet.
+      pointer: where the mouse is in the window; None before it was used.
 
     Raises:
       UserError: Chromium or its driver is missing or does not start.
@@ -90,6 +91,7 @@ class Tabs:
         self.snapshot: Snapshot | None = None
         self.latest: Snapshot | None = None
         self.notices: list[str] = []
+        self.pointer: tuple[float, float] | None = None
         self._incidents: list[Incident] = []
         self._tab_ids: dict[str, str] = {}
         self._prepared: set[str] = set()
@@ -286,6 +288,29 @@ class Tabs:
         parts = {"cmd": command, "params": params}
         return Fields.of(self.call(self._driver.execute, "executeCdpCommand", parts)["value"])
 
+    def visit(self, url: str, served: tuple[int, str] | None = None) -> None:
+        """Opens an address in the current tab without waiting for its load, as `DevTools.navigate`."""
+        self._page_opened = True
+        self._frames.clear()
+        self.call(self._devtools.navigate, self._current, url, served)
+
+    def keep_documents(self) -> None:
+        """From now on `source` has the pages that are opened."""
+        self.call(self._devtools.keep_documents)
+
+    def source(self) -> str | None:
+        """Returns the HTML of the response that the current page is made of; None if it is not kept."""
+        return self.call(self._devtools.source, self._current)
+
+    def point(self, at: tuple[float, float]) -> None:
+        """Moves the mouse in the window."""
+        self._frames.clear()
+        self.mouse(at, times=0)
+
+    def ask(self, command: str, **params: Any) -> dict[str, Any]:
+        """Sends a DevTools command to the current tab, as `cdp`, but does not wait for a page that loads."""
+        return self.call(lambda: self._devtools.ask(self._current, command, **params))
+
     def enter_frame(self, element: WebElement) -> None:
         """Makes the frame in a frame element the current one; the driver stays where it is.
 
@@ -324,6 +349,7 @@ class Tabs:
             (left, top, scale), _ = self._devtools.run(frame, _FRAME_PLACE, [{"node": owner.id}], document)
             points = [(left + scale * x, top + scale * y) for x, y in points]
         self._devtools.mouse(main, [(round(x), round(y)) for x, y in points], times, ctrl)
+        self.pointer = points[-1]
 
     @property
     def _frame(self) -> Frame:
@@ -440,6 +466,11 @@ class Tabs:
     @property
     def current_tab(self) -> str:
         return self._tab_id(self._current)
+
+    @property
+    def known_tabs(self) -> int:
+        """Number of tabs that there have been; the next one gets the next id."""
+        return len(self._tab_ids)
 
     @property
     def current_handle(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from collection.environments.blockers import Blocker
 from rmsweb_jax.actions import Action
@@ -99,4 +99,24 @@ class Environment(Protocol):
 
     def redact(self, text: str) -> str:
         """Returns the text without secrets. Model output passes through it before it is recorded."""
+        ...
+
+    def snapshot(self) -> Any:
+        """Takes the state of the episode, between two actions; the episode goes on as if nothing had happened.
+
+        Returns:
+          A value that can be pickled, for `restore` of any environment with the same settings.
+
+        Raises:
+          SnapshotError: it could not be put back.
+        """
+        ...
+
+    def restore(self, snapshot: Any) -> None:
+        """Puts back what `snapshot` has taken; whatever the environment showed before is gone.
+
+        Raises:
+          RestoreError: what is there now is another state, and nothing may be learned from it.
+          BrowserLostError: the browser is gone.
+        """
         ...

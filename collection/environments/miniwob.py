@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import http.server
 import importlib.util
@@ -11,9 +12,13 @@ import threading
 from collections.abc import Sequence
 from typing import ClassVar
 
+from selenium.common.exceptions import WebDriverException
+
 from collection.browser.actions import ActionContext, execute_list
-from collection.browser.session import Browser, PageError
-from collection.browser.snapshot import observe
+from collection.browser.config import RestoreError, SnapshotError
+from collection.browser.session import Browser, PageError, first_line
+from collection.browser.snapshot import observe, take_snapshot
+from collection.browser.state import TabState, difference, look
 from collection.environments.base import Extractor, StepResults, View
 from rmsweb_jax.actions import Action
 from rmsweb_jax.actions.schema import EXTRA_ACTIONS
@@ -152,6 +157,22 @@ class MiniWobEpisode:
         return self._latched
 
 
+@dataclasses.dataclass(frozen=True)
+class MiniWobSnapshot:
+    """State of an episode.
+
+    Attributes:
+      steps: the actions of each step so far; none where the agent has looked at the page.
+      status: as `MiniWobEpisode.status`.
+      page: what there is after the steps.
+    """
+
+    task: Task
+    steps: tuple[tuple[Action, ...], ...]
+    status: tuple[bool, float | None]
+    page: TabState
+
+
 class MiniWobEnvironment(MiniWobEpisode):
     """`collection.environments.base.Environment` on MiniWoB++: no files, no search, no secrets."""
 
@@ -160,11 +181,19 @@ class MiniWobEnvironment(MiniWobEpisode):
     def __init__(self, browser: Browser, images: ImageStore):
         super().__init__(browser)
         self._images = images
+        self._task: Task | None = None
+        self._steps: list[tuple[Action, ...]] = []
+
+    def reset(self, task: Task) -> Task:
+        self._task, self._steps = task, []
+        return super().reset(task)
 
     def observe(self) -> View:
+        self._steps.append(())
         return View(*observe(self.browser, self._images))
 
     def act(self, actions: Sequence[Action], extract: Extractor, deadline: float) -> StepResults:
+        self._steps.append(tuple(actions))
         results = execute_list(self.browser, actions, ActionContext(deadline=deadline))
         self.status()  # Latches the reward before anything can start the page's next episode.
         return StepResults(results)
@@ -178,6 +207,30 @@ class MiniWobEnvironment(MiniWobEpisode):
 
     def redact(self, text: str) -> str:
         return text
+
+    def snapshot(self) -> MiniWobSnapshot:
+        if self._task is None:
+            raise SnapshotError("no episode is open: call reset first")
+        return MiniWobSnapshot(self._task, tuple(self._steps), self.status(), look(self.browser))
+
+    def restore(self, snapshot: MiniWobSnapshot) -> None:
+        """Starts the page's episode again and repeats its steps: the page keeps its state in its scripts."""
+        try:
+            self.reset(snapshot.task)
+            for actions in snapshot.steps:
+                if actions:
+                    execute_list(self.browser, actions, ActionContext())
+                    self.status()
+                else:
+                    take_snapshot(self.browser)
+            self._steps = list(snapshot.steps)
+            problem = difference(snapshot.page, look(self.browser))
+        except (PageError, WebDriverException) as error:
+            problem = first_line(error)
+        if not problem and self.status() != snapshot.status:
+            problem = "another reward"
+        if problem:
+            raise RestoreError(f"not restored: {problem}")
 
 
 def page_names() -> list[str]:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from selenium.common.exceptions import WebDriverException
 
 from collection.browser.actions import execute_list
-from collection.browser.config import PageCrashedError, TabGoneError
+from collection.browser.config import PageCrashedError, SnapshotError, TabGoneError
 from collection.browser.files import FileError, FileFolder
 from collection.browser.guard.documents import Move
 from collection.browser.pages import ActionContext, ActionError
 from collection.browser.session import Browser, BrowserLostError, PageError, first_line
 from collection.browser.snapshot import observe
+from collection.browser.state import BrowserState, put_state, take_state
 from collection.environments.base import (
     ExtractionError,
     Extractor,
@@ -58,6 +59,21 @@ class WebConfig:
             )
 
 
+@dataclasses.dataclass(frozen=True)
+class WebSnapshot:
+    """State of an episode, except for what its site's server keeps.
+
+    Attributes:
+      steps: actions since the current document was opened.
+      files: contents of the episode's files by name.
+    """
+
+    task: Task
+    browser: BrowserState
+    steps: tuple[tuple[Action, ...], ...]
+    files: Mapping[str, bytes]
+
+
 def website_url(task: Task) -> str:
     """Returns the address at which a task starts; sites are named with or without `https://`."""
     website = task.website.strip()
@@ -85,6 +101,9 @@ class WebEnvironment:
         self._browser, self._images, self._check = browser, images, check
         self._config = config or WebConfig()
         self._files = FileFolder(folder)
+        self._task: Task | None = None
+        # With the document that they were decided on.
+        self._steps: list[tuple[tuple[str, float], tuple[Action, ...]]] = []
 
     @property
     def excluded_actions(self) -> tuple[str, ...]:
@@ -102,9 +121,12 @@ class WebEnvironment:
           SiteUnreachableError: the guard refuses the website, or it cannot be opened.
           BrowserLostError: the browser is gone.
         """
+        self._task, self._steps = task, []
         self.close()
         self._files.folder.mkdir(parents=True)
         browser, website = self._browser, website_url(task)
+        if task.environment != "web":
+            browser.keep_documents()  # For `snapshot`.
         if browser.guard is not None:
             # Before the browser is cleared: a late response to the last page would set cookies again.
             browser.guard.admit(website=website)
@@ -138,6 +160,8 @@ class WebEnvironment:
         browser.take_incidents()  # Discards incidents of the last episode.
         browser.restore_state(website)
         moves = self._open_start_page(website)
+        # The empty page before the first one is no place to go back to.
+        browser.cdp("Page.resetNavigationHistory")
         failure = self._read_failure()
         # A redirect may have left the allowed sites: the sweep closes such a window and leaves a notice.
         browser.sweep()
@@ -211,6 +235,8 @@ class WebEnvironment:
             extra_actions=self._config.extra_actions,
             deadline=deadline,
         )
+        if (shown := self._browser.snapshot) is not None:
+            self._steps.append(((shown.target, shown.document), tuple(actions)))
         try:
             results = execute_list(self._browser, actions, context)
             self._browser.sweep()
@@ -237,6 +263,29 @@ class WebEnvironment:
 
     def redact(self, text: str) -> str:
         return self._browser.redact(text)
+
+    def snapshot(self) -> WebSnapshot:
+        if self._task is None or self._task.environment == "web":
+            raise SnapshotError("a live site cannot be set back: its server keeps what the agent has done")
+        files = {name: (self._files.folder / name).read_bytes() for name in self._files.names()}
+        state, shown = take_state(self._browser), self._browser.latest
+        here = shown and (shown.target, shown.document)
+        steps = tuple(actions for document, actions in self._steps if document == here)
+        return WebSnapshot(self._task, state, steps, files)
+
+    def restore(self, snapshot: WebSnapshot) -> None:
+        self._task = snapshot.task
+        self.close()
+        self._files.folder.mkdir(parents=True)
+        for name, content in snapshot.files.items():
+            (self._files.folder / name).write_bytes(content)
+        if self._browser.guard is not None:
+            self._browser.guard.admit(website=website_url(snapshot.task))
+        self._browser.keep_documents()
+        put_state(self._browser, snapshot.browser, snapshot.steps)
+        shown = self._browser.latest
+        assert shown is not None
+        self._steps = [((shown.target, shown.document), actions) for actions in snapshot.steps]
 
     def _observe(self) -> tuple[Observation, str, str]:
         """Returns the page, its stats and a notice; a page that cannot be read is closed first."""

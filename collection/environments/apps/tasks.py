@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import urllib.parse
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from collection.browser.config import SnapshotError
 from collection.environments.apps.application import Application
 from collection.environments.apps.templates import Goal
 from collection.environments.apps.world import World, differences
@@ -52,6 +54,22 @@ class AppTask:
         return reward
 
 
+@dataclasses.dataclass(frozen=True)
+class AppSnapshot:
+    """State of an episode at an application.
+
+    Attributes:
+      application, page: what the application and the inner environment have returned.
+      url, answer: of the `Ending` so far.
+    """
+
+    task_id: str
+    application: Any
+    page: Any
+    url: str
+    answer: str
+
+
 class AppEnvironment:
     """`collection.environments.base.Environment` at applications: set back before every episode, own reward.
 
@@ -96,6 +114,22 @@ class AppEnvironment:
 
     def redact(self, text: str) -> str:
         return self._inner.redact(text)
+
+    def snapshot(self) -> AppSnapshot:
+        if self._current is None:
+            raise SnapshotError("no episode is open: call reset first")
+        page = self._inner.snapshot()
+        state = self._current.application.snapshot()
+        return AppSnapshot(self._current.task.task_id, state, page, self._url, self._answer)
+
+    def restore(self, snapshot: AppSnapshot) -> None:
+        self._current = self._tasks[snapshot.task_id]
+        self._url, self._answer = snapshot.url, snapshot.answer
+        application = self._current.application
+        application.restore(snapshot.application)
+        self._inner.restore(snapshot.page)
+        # Without what its pages have written meanwhile, such as when they were looked at.
+        application.restore(snapshot.application)
 
 
 def make_task(

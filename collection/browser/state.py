@@ -1,0 +1,310 @@
+"""The state of a browser in the middle of an episode: taken as plain values, put back into any browser.
+
+A page is loaded again, from its own source where the browser still has that, and gets back what its address
+does not bring: storage before its scripts run, then fields, focus and scroll positions. What is there then is
+compared with what was there: what scripts keep in memory alone is lost, and where that shows, `put_state`
+raises RestoreError instead of leaving another state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pathlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import urldefrag
+
+from selenium.common.exceptions import NoSuchFrameException, WebDriverException
+
+from collection.browser.actions import execute_list
+from collection.browser.config import PageError, RestoreError, SnapshotError, first_line
+from collection.browser.page import render_node
+from collection.browser.pages import ActionContext
+from collection.browser.session import Browser
+from collection.browser.snapshot import MAX_FRAME_DEPTH, MAX_FRAMES, take_snapshot
+from collection.browser.storage_state import Cookie
+from rmsweb_jax.actions import Action
+
+_SCRIPT = pathlib.Path(__file__).with_name("state.js").read_text(encoding="utf-8")
+_EMPTY = (200, "<link rel=icon href=data:,>")  # With an icon, so that the browser asks for none.
+_NOWHERE = (-1.0, -1.0)
+_SHOWN_CHARS = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameState:
+    """A document as state.js reads it.
+
+    Attributes:
+      content: its address, title and text, storage, and elements with values, scroll positions and focus.
+      frames: those in its frames.
+      marks: which elements the agent has seen.
+    """
+
+    content: dict[str, Any]
+    frames: tuple[FrameState, ...]
+    marks: dict[str, Any] = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class TabState:
+    """A tab.
+
+    Attributes:
+      earlier: addresses to which it can go back, oldest first.
+      status, html: of the response that its document came with; None where the browser has not kept them.
+      frame: its document.
+      lines: what the agent is shown of it, without marks of new elements.
+      fingerprint: as in `Observation`.
+    """
+
+    tab_id: str
+    earlier: tuple[str, ...]
+    status: int | None
+    html: str | None
+    frame: FrameState
+    lines: tuple[str, ...]
+    fingerprint: str
+
+
+@dataclasses.dataclass(frozen=True)
+class BrowserState:
+    """A browser's tabs and cookies; it can be pickled, and contains passwords that have been typed.
+
+    Attributes:
+      tabs: the current one last.
+      known_tabs: number of tabs that there have been.
+      pointer: where the mouse is.
+      dialogs, notices: texts that the agent has not seen yet.
+    """
+
+    tabs: tuple[TabState, ...]
+    known_tabs: int
+    cookies: tuple[Cookie, ...]
+    pointer: tuple[float, float] | None
+    dialogs: tuple[tuple[str, str], ...]
+    notices: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the current tab."""
+        return self.tabs[-1].fingerprint
+
+
+def take_state(browser: Browser) -> BrowserState:
+    """Takes the state of a browser, which stays as it is.
+
+    Raises:
+      SnapshotError: it has something that could not be put back.
+    """
+    current, tabs = browser.current_handle, []
+    try:
+        for handle in sorted(browser.handles(), key=lambda one: one == current):  # Ends where it was.
+            if handle != browser.current_handle and not browser.switch_handle(handle):
+                raise SnapshotError("a tab has closed")
+            tabs.append(_take(browser))
+    except (PageError, WebDriverException) as error:
+        raise SnapshotError(f"the page cannot be read: {first_line(error)}") from error
+    return BrowserState(
+        tabs=tuple(tabs),
+        known_tabs=browser.known_tabs,
+        cookies=tuple(map(Cookie.model_validate, browser.ask("Network.getAllCookies")["cookies"])),
+        pointer=browser.pointer,
+        dialogs=tuple(browser.dialogs),
+        notices=tuple(browser.notices),
+    )
+
+
+def put_state(browser: Browser, state: BrowserState, steps: Sequence[Sequence[Action]] = ()) -> None:
+    """Puts a state into a browser, whatever that shows; its guard has to allow the pages.
+
+    Args:
+      steps: actions since the current tab's document was opened. Where fields and scroll positions are not all
+        that they have changed, the document is opened again, and they are repeated.
+
+    Raises:
+      RestoreError: what is there now is not the same.
+      BrowserLostError: the browser is gone.
+    """
+    try:
+        try:
+            problem = _put(browser, state, ())
+        except (PageError, WebDriverException):
+            browser.reset()  # A page of the last episode may hang, or close its tab.
+            problem = _put(browser, state, ())
+        if problem and steps:
+            problem = _put(browser, state, steps)
+    except (PageError, WebDriverException) as error:
+        raise RestoreError(f"not restored: {first_line(error)}") from error
+    if problem:
+        raise RestoreError(f"not restored: {browser.redact(problem)}")
+
+
+def look(browser: Browser) -> TabState:
+    """Reads the current tab's document; which elements are new to the agent stays as it is."""
+    frame = _walk(browser, "take")
+    snapshot = take_snapshot(browser, peek=True)
+    _walk(browser, "mark", frame)
+    lines = (render_node(dataclasses.replace(node, is_new=False)) for node in snapshot.nodes)
+    status, fingerprint = snapshot.status, snapshot.fingerprint
+    return TabState(browser.current_tab, (), status, None, frame, tuple(lines), fingerprint)
+
+
+def _take(browser: Browser) -> TabState:
+    tab = look(browser)
+    content = tab.frame.content
+    if not content["url"].startswith(("http:", "https:", "about:blank")):
+        raise SnapshotError(f"{browser.short_url(content['url'])} cannot be opened again")
+    if any(map(any, _storages_of_others(tab.frame, content["origin"]))):
+        raise SnapshotError("a frame of another site keeps something in its storage")
+    if content["origin"] != "null":
+        usage = browser.ask("Storage.getUsageAndQuota", origin=content["origin"])["usageBreakdown"]
+        if used := [one["storageType"] for one in usage if one["usage"]]:
+            raise SnapshotError(f"the page keeps something in {', '.join(used)}")
+    history = browser.ask("Page.getNavigationHistory")
+    earlier = (one["url"] for one in history["entries"][: history["currentIndex"]])
+    earlier = tuple(url for url in earlier if url.startswith(("http:", "https:", "about:blank")))
+    return dataclasses.replace(tab, earlier=earlier, html=browser.source())
+
+
+def _storages_of_others(frame: FrameState, origin: str) -> Iterator[Any]:
+    for inner in frame.frames:
+        if inner.content["origin"] != origin:
+            yield inner.content["storages"]
+        yield from _storages_of_others(inner, origin)
+
+
+def _put(browser: Browser, state: BrowserState, steps: Sequence[Sequence[Action]]) -> str:
+    """Returns what differs; empty if nothing does."""
+    handles = browser.arrange_tabs([tab.tab_id for tab in state.tabs], state.known_tabs)
+    for number, (handle, tab) in enumerate(zip(handles, state.tabs, strict=True)):
+        if number:
+            browser.switch_handle(handle)
+        _open(browser, tab, None if number else state)
+        if tab is state.tabs[-1]:
+            _repeat(browser, steps)
+        if problem := _fill(browser, tab):
+            return problem
+    if len(browser.handles()) != len(handles):
+        return "the page opens another tab"
+    _set_cookies(browser, state.cookies)  # The site may have set others meanwhile.
+    browser.dialogs[:], browser.notices[:] = state.dialogs, state.notices
+    return ""
+
+
+def _open(browser: Browser, tab: TabState, state: BrowserState | None) -> None:
+    """Opens a tab's document, after those that it can go back to, in whose place empty ones are opened.
+
+    Args:
+      state: of the browser, for its first tab: it is prepared as soon as the last page is gone.
+    """
+    url, origin = tab.frame.content["url"], tab.frame.content["origin"]
+    browser.check(url)
+    history = [*tab.earlier, url]
+    first = len(history) - 1
+    while first and "#" in history[first] and urldefrag(history[first])[0] == urldefrag(history[first - 1])[0]:
+        first -= 1  # The document was opened at this address, and has moved within itself since.
+    documents: list[tuple[int, str] | None] = [_EMPTY if one.startswith("http") else None for one in history]
+    documents[first:] = [None] * (len(history) - first)
+    if tab.html is not None:
+        documents[first] = tab.status or 200, tab.html
+    # Storage is set in an empty document of the origin.
+    spare = not (first and history[0].startswith(f"{origin}/"))
+    if spare:
+        history.insert(0, "about:blank" if origin == "null" else f"{origin}/")
+        documents.insert(0, None if origin == "null" else _EMPTY)
+    for number, (url, served) in enumerate(zip(history, documents, strict=True)):
+        browser.visit(url, served)
+        if number <= spare:  # By the driver, which waits until the browser has left the last document.
+            browser.cdp("Page.resetNavigationHistory")
+        if number == 0 and state is not None:
+            _prepare(browser, state)
+        if number == 0 and origin != "null":
+            _run(browser, "store", tab.frame)
+
+
+def _prepare(browser: Browser, state: BrowserState) -> None:
+    browser.forget()
+    browser.point(state.pointer or _NOWHERE)
+    browser.ask("Storage.clearDataForOrigin", origin="*", storageTypes="all")
+    _set_cookies(browser, state.cookies)
+
+
+def _repeat(browser: Browser, steps: Sequence[Sequence[Action]]) -> None:
+    for actions in steps:
+        browser.settle()
+        take_snapshot(browser)  # Their indices are of what the agent was shown.
+        execute_list(browser, actions, ActionContext())
+    browser.snapshot = None
+
+
+def _fill(browser: Browser, tab: TabState) -> str:
+    """Puts back what a tab's document held; returns what differs, empty if nothing does."""
+    end = time.monotonic() + browser.config.settle_ms / 1000
+    while True:
+        _walk(browser, "put", tab.frame)
+        browser.settle()
+        problem = difference(tab, look(browser))
+        # The page's scripts may need some time.
+        if not problem or time.monotonic() > end:
+            break
+    _walk(browser, "mark", tab.frame)
+    return problem
+
+
+def difference(then: TabState, now: TabState) -> str:
+    """Returns what a document has that another one has not; empty if they are the same."""
+    for was, found in itertools.zip_longest(then.lines, now.lines):
+        if was != found:
+            return f"the page shows {_short(found)} in place of {_short(was)}"
+    if then.fingerprint != now.fingerprint:
+        return "another address"
+    return _difference_in(then.frame, now.frame)
+
+
+def _difference_in(then: FrameState, now: FrameState) -> str:
+    for name, value in then.content.items():
+        if name != "elements" and now.content[name] != value:
+            return f"the {name} of {then.content['url']}"
+    was, found = ({one[0]: one for one in frame.content["elements"]} for frame in (then, now))
+    for name in was | found:
+        if was.get(name) != found.get(name):
+            return f"value, focus or scroll position of {name}"
+    if len(then.frames) != len(now.frames):
+        return f"{len(now.frames)} frames in place of {len(then.frames)}"
+    return next(filter(None, map(_difference_in, then.frames, now.frames)), "")
+
+
+def _short(line: str | None) -> str:
+    return "nothing" if line is None else repr(line.strip()[:_SHOWN_CHARS])
+
+
+def _walk(browser: Browser, task: str, saved: FrameState | None = None, depth: int = 0) -> FrameState:
+    """Runs state.js in the current frame and those in it; returns what `take` has returned."""
+    answer = _run(browser, task, saved)
+    frames = []
+    for number, element in enumerate(answer["frames"][:MAX_FRAMES] if depth < MAX_FRAME_DEPTH else ()):
+        inner = saved.frames[number] if saved is not None and number < len(saved.frames) else None
+        if saved is not None and inner is None:
+            break
+        try:
+            browser.enter_frame(element)
+        except NoSuchFrameException:
+            continue
+        try:
+            frames.append(_walk(browser, task, inner, depth + 1))
+        finally:
+            browser.leave_frame()
+    return FrameState(answer.get("content", {}), tuple(frames), answer.get("marks", {}))
+
+
+def _run(browser: Browser, task: str, saved: FrameState | None) -> dict[str, Any]:
+    given = None if saved is None else {"content": saved.content, "marks": saved.marks}
+    return browser.script(_SCRIPT, task, given)
+
+
+def _set_cookies(browser: Browser, cookies: Sequence[Cookie]) -> None:
+    browser.ask("Network.clearBrowserCookies")
+    browser.ask("Network.setCookies", cookies=[one.to_devtools() for one in cookies])
