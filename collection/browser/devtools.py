@@ -563,14 +563,12 @@ class DevTools(DevToolsConnection):
         if (served := self._served.pop(paused["frameId"], None)) is None:
             self.send(session, "Fetch.continueRequest", requestId=number)
             return
-        # Unlike other pages, one that may not be stored is not kept in memory when the tab leaves it.
-        headers = {"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"}
         self.send(
             session,
             "Fetch.fulfillRequest",
             requestId=number,
             responseCode=served[0],
-            responseHeaders=[{"name": name, "value": value} for name, value in headers.items()],
+            responseHeaders=[{"name": "Content-Type", "value": "text/html; charset=utf-8"}],
             body=base64.b64encode(served[1].encode()).decode(),
         )
 

@@ -28,7 +28,9 @@ from collection.browser.storage_state import Cookie
 from rmsweb_jax.actions import Action
 
 _SCRIPT = pathlib.Path(__file__).with_name("state.js").read_text(encoding="utf-8")
-_EMPTY = (200, "<link rel=icon href=data:,>")  # With an icon, so that the browser asks for none.
+# With an icon, so that the browser asks for none. What is missing is not kept in memory when the tab leaves it:
+# to go back opens the site's own page.
+_EMPTY = (404, "<link rel=icon href=data:,>")
 _NOWHERE = (-1.0, -1.0)
 _SHOWN_CHARS = 80
 
@@ -121,8 +123,8 @@ def put_state(browser: Browser, state: BrowserState, steps: Sequence[Sequence[Ac
     """Puts a state into a browser, whatever that shows; its guard has to allow the pages.
 
     Args:
-      steps: actions since the current tab's document was opened. Where fields and scroll positions are not all
-        that they have changed, the document is opened again, and they are repeated.
+      steps: actions since the current tab's document was opened. Where they have changed more than fields and
+        scroll positions, the document is opened again, and they are repeated.
 
     Raises:
       RestoreError: what is there now is not the same.
@@ -204,7 +206,9 @@ def _open(browser: Browser, tab: TabState, state: BrowserState | None) -> None:
     browser.check(url)
     history = [*tab.earlier, url]
     first = len(history) - 1
-    while first and "#" in history[first] and urldefrag(history[first])[0] == urldefrag(history[first - 1])[0]:
+    while (
+        first and "#" in history[first] and urldefrag(history[first])[0] == urldefrag(history[first - 1])[0]
+    ):
         first -= 1  # The document was opened at this address, and has moved within itself since.
     documents: list[tuple[int, str] | None] = [_EMPTY if one.startswith("http") else None for one in history]
     documents[first:] = [None] * (len(history) - first)

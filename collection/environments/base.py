@@ -102,7 +102,7 @@ class Environment(Protocol):
         ...
 
     def snapshot(self) -> Any:
-        """Takes the state of the episode, between two actions; the episode goes on as if nothing had happened.
+        """Takes the state of the episode between two actions; it goes on as if nothing had happened.
 
         Returns:
           A value that can be pickled, for `restore` of any environment with the same settings.
