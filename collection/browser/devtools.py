@@ -219,11 +219,14 @@ class DevTools(DevToolsConnection):
         with contextlib.suppress(DocumentGoneError):
             self._command("", "Target.closeTarget", targetId=target)
 
-    def navigate(self, target: str, url: str, served: tuple[int, str] | None = None) -> None:
+    def navigate(
+        self, target: str, url: str, served: tuple[int, str] | None = None, referrer: str = ""
+    ) -> None:
         """Opens an address in a tab, and returns as soon as its document is there.
 
         Args:
           served: status and HTML of a document of our own; the site is not asked for one.
+          referrer: the page that has led there.
 
         Raises:
           WebDriverException: the browser cannot open it.
@@ -234,7 +237,8 @@ class DevTools(DevToolsConnection):
             self._command(session, "Fetch.enable", patterns=[{"resourceType": "Document"}])
         self._committed[session] = committed
         try:
-            answer = self._command(session, "Page.navigate", url=url)
+            origin = {"referrer": referrer, "referrerPolicy": "unsafeUrl"} if referrer else {}
+            answer = self._command(session, "Page.navigate", url=url, **origin)
             if problem := answer.get("errorText"):
                 raise WebDriverException(problem)
             # The answer comes before the document does. Without a loader it is the same document.

@@ -71,7 +71,7 @@ function take() {
   }
   return {
     content: {
-      url: location.href, title: document.title, text: document.documentElement.innerText, origin,
+      url: location.href, referrer: document.referrer, title: document.title, text: document.documentElement.innerText, origin,
       storages: [readStorage('localStorage'), readStorage('sessionStorage')], elements: found,
     },
     marks: { first, seen },

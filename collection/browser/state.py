@@ -28,8 +28,8 @@ from collection.browser.storage_state import Cookie
 from rmsweb_jax.actions import Action
 
 _SCRIPT = pathlib.Path(__file__).with_name("state.js").read_text(encoding="utf-8")
-# With an icon, so that the browser asks for none. What is missing is not kept in memory when the tab leaves it:
-# to go back opens the site's own page.
+# With an icon, so that the browser asks for none. A page that is missing is not kept in memory when the tab
+# leaves it: to go back opens the site's own.
 _EMPTY = (404, "<link rel=icon href=data:,>")
 _NOWHERE = (-1.0, -1.0)
 _SHOWN_CHARS = 80
@@ -58,7 +58,7 @@ class TabState:
       earlier: addresses to which it can go back, oldest first.
       status, html: of the response that its document came with; None where the browser has not kept them.
       frame: its document.
-      lines: what the agent is shown of it, without marks of new elements.
+      lines, stats: what the agent is shown of it, without marks of new elements.
       fingerprint: as in `Observation`.
     """
 
@@ -68,6 +68,7 @@ class TabState:
     html: str | None
     frame: FrameState
     lines: tuple[str, ...]
+    stats: str
     fingerprint: str
 
 
@@ -132,10 +133,10 @@ def put_state(browser: Browser, state: BrowserState, steps: Sequence[Sequence[Ac
     """
     try:
         try:
-            problem = _put(browser, state, ())
+            problem = _put(browser, state, (), bool(steps))
         except (PageError, WebDriverException):
             browser.reset()  # A page of the last episode may hang, or close its tab.
-            problem = _put(browser, state, ())
+            problem = _put(browser, state, (), bool(steps))
         if problem and steps:
             problem = _put(browser, state, steps)
     except (PageError, WebDriverException) as error:
@@ -149,9 +150,16 @@ def look(browser: Browser) -> TabState:
     frame = _walk(browser, "take")
     snapshot = take_snapshot(browser, peek=True)
     _walk(browser, "mark", frame)
-    lines = (render_node(dataclasses.replace(node, is_new=False)) for node in snapshot.nodes)
-    status, fingerprint = snapshot.status, snapshot.fingerprint
-    return TabState(browser.current_tab, (), status, None, frame, tuple(lines), fingerprint)
+    return TabState(
+        tab_id=browser.current_tab,
+        earlier=(),
+        status=snapshot.status,
+        html=None,
+        frame=frame,
+        lines=tuple(render_node(dataclasses.replace(node, is_new=False)) for node in snapshot.nodes),
+        stats=snapshot.stats,
+        fingerprint=snapshot.fingerprint,
+    )
 
 
 def _take(browser: Browser) -> TabState:
@@ -178,8 +186,14 @@ def _storages_of_others(frame: FrameState, origin: str) -> Iterator[Any]:
         yield from _storages_of_others(inner, origin)
 
 
-def _put(browser: Browser, state: BrowserState, steps: Sequence[Sequence[Action]]) -> str:
-    """Returns what differs; empty if nothing does."""
+def _put(
+    browser: Browser, state: BrowserState, steps: Sequence[Sequence[Action]], repeatable: bool = False
+) -> str:
+    """Returns what differs; empty if nothing does.
+
+    Args:
+      repeatable: there are steps, for another try.
+    """
     handles = browser.arrange_tabs([tab.tab_id for tab in state.tabs], state.known_tabs)
     for number, (handle, tab) in enumerate(zip(handles, state.tabs, strict=True)):
         if number:
@@ -187,7 +201,8 @@ def _put(browser: Browser, state: BrowserState, steps: Sequence[Sequence[Action]
         _open(browser, tab, None if number else state)
         if tab is state.tabs[-1]:
             _repeat(browser, steps)
-        if problem := _fill(browser, tab):
+        # Where steps can be repeated, nothing is waited for before.
+        if problem := _fill(browser, tab, 0 if repeatable else browser.config.settle_ms / 1000):
             return problem
     if len(browser.handles()) != len(handles):
         return "the page opens another tab"
@@ -202,38 +217,39 @@ def _open(browser: Browser, tab: TabState, state: BrowserState | None) -> None:
     Args:
       state: of the browser, for its first tab: it is prepared as soon as the last page is gone.
     """
-    url, origin = tab.frame.content["url"], tab.frame.content["origin"]
-    browser.check(url)
-    history = [*tab.earlier, url]
+    content = tab.frame.content
+    browser.check(content["url"])
+    history = [*tab.earlier, content["url"]]
     first = len(history) - 1
-    while (
-        first and "#" in history[first] and urldefrag(history[first])[0] == urldefrag(history[first - 1])[0]
-    ):
+    while first and "#" in history[first] and _document(history[first]) == _document(history[first - 1]):
         first -= 1  # The document was opened at this address, and has moved within itself since.
-    documents: list[tuple[int, str] | None] = [_EMPTY if one.startswith("http") else None for one in history]
-    documents[first:] = [None] * (len(history) - first)
-    if tab.html is not None:
-        documents[first] = tab.status or 200, tab.html
+    empty = [(url, _EMPTY if url.startswith("http") else None) for url in history[:first]]
     # Storage is set in an empty document of the origin.
-    spare = not (first and history[0].startswith(f"{origin}/"))
+    blank = content["origin"] == "null"
+    spare = blank or not first or not history[0].startswith(f"{content['origin']}/")
     if spare:
-        history.insert(0, "about:blank" if origin == "null" else f"{origin}/")
-        documents.insert(0, None if origin == "null" else _EMPTY)
-    for number, (url, served) in enumerate(zip(history, documents, strict=True)):
+        empty.insert(0, ("about:blank", None) if blank else (f"{content['origin']}/", _EMPTY))
+    for number, (url, served) in enumerate(empty):
         browser.visit(url, served)
         if number <= spare:  # By the driver, which waits until the browser has left the last document.
             browser.cdp("Page.resetNavigationHistory")
         if number == 0 and state is not None:
-            _prepare(browser, state)
-        if number == 0 and origin != "null":
+            browser.forget()
+            browser.point(state.pointer or _NOWHERE)
+            browser.ask("Storage.clearDataForOrigin", origin="*", storageTypes="all")
+            _set_cookies(browser, state.cookies)
+        if number == 0 and not blank:
             _run(browser, "store", tab.frame)
+    served = None if tab.html is None else (tab.status or 200, tab.html)
+    browser.visit(history[first], served, content["referrer"])
+    if not first:
+        browser.cdp("Page.resetNavigationHistory")
+    for url in history[first + 1 :]:
+        browser.visit(url)
 
 
-def _prepare(browser: Browser, state: BrowserState) -> None:
-    browser.forget()
-    browser.point(state.pointer or _NOWHERE)
-    browser.ask("Storage.clearDataForOrigin", origin="*", storageTypes="all")
-    _set_cookies(browser, state.cookies)
+def _document(url: str) -> str:
+    return urldefrag(url).url
 
 
 def _repeat(browser: Browser, steps: Sequence[Sequence[Action]]) -> None:
@@ -244,9 +260,9 @@ def _repeat(browser: Browser, steps: Sequence[Sequence[Action]]) -> None:
     browser.snapshot = None
 
 
-def _fill(browser: Browser, tab: TabState) -> str:
+def _fill(browser: Browser, tab: TabState, patience_s: float) -> str:
     """Puts back what a tab's document held; returns what differs, empty if nothing does."""
-    end = time.monotonic() + browser.config.settle_ms / 1000
+    end = time.monotonic() + patience_s
     while True:
         _walk(browser, "put", tab.frame)
         browser.settle()
@@ -263,8 +279,8 @@ def difference(then: TabState, now: TabState) -> str:
     for was, found in itertools.zip_longest(then.lines, now.lines):
         if was != found:
             return f"the page shows {_short(found)} in place of {_short(was)}"
-    if then.fingerprint != now.fingerprint:
-        return "another address"
+    if (then.stats, then.fingerprint) != (now.stats, now.fingerprint):
+        return f"{now.stats} at {now.frame.content['url']} in place of {then.stats}"
     return _difference_in(then.frame, now.frame)
 
 

@@ -288,11 +288,11 @@ class Tabs:
         parts = {"cmd": command, "params": params}
         return Fields.of(self.call(self._driver.execute, "executeCdpCommand", parts)["value"])
 
-    def visit(self, url: str, served: tuple[int, str] | None = None) -> None:
+    def visit(self, url: str, served: tuple[int, str] | None = None, referrer: str = "") -> None:
         """Opens an address in the current tab without waiting for its load, as `DevTools.navigate`."""
         self._page_opened = True
         self._frames.clear()
-        self.call(self._devtools.navigate, self._current, url, served)
+        self.call(self._devtools.navigate, self._current, url, served, referrer)
 
     def keep_documents(self) -> None:
         """From now on `source` has the pages that are opened."""

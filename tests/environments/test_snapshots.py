@@ -31,7 +31,7 @@ from tests.loopback import PageHandler, serving
 SITE = "http://shop.test"
 ASKED: collections.Counter[str] = collections.Counter()
 PAGES = {
-    "/": "<h1>Start</h1><a href=/fields>Fields</a> <a href=/second target=_blank>Second</a> <a href=/long>Long</a>",
+    "/": "<h1>Start</h1><a href=/fields>Fields</a> <a href=/second target=_blank>Second</a> <a href=/long>Long</a> <a href=/referrer>From</a>",
     "/second": "<h1>Second tab</h1><input id=note>",
     "/fields": """<form action=/echo><input id=name name=name><input type=password id=key><textarea id=text>old</textarea>
         <select id=one><option>Red<option>Green<option>Blue</select>
@@ -46,6 +46,7 @@ PAGES = {
         for (const el of [document.getElementById('name'), one, ticked]) el.addEventListener('input', say);</script>""",
     "/long": "<a href=#end>To the end</a><div style='height:3000px'></div><h2 id=end>The end</h2>",
     "/frames": "<h1>Frames</h1><iframe src=/inner width=300 height=220></iframe>",
+    "/referrer": "<h1 id=said></h1><script>said.textContent = `from ${document.referrer}`;</script>",
     "/inner": "<input id=inside><div style='height:900px'></div><p>deep</p>",
     "/storage": """<h1 id=said></h1><script>
         said.textContent = `${sessionStorage.step || 'no'} step, ${localStorage.theme || 'no'} theme`;</script>
@@ -272,6 +273,15 @@ def test_storage_is_there_before_the_page_reads_it(players: tuple[Player, Player
     now = second.restore(first.snapshot())
     assert_same(first.environment.observe(), now)
     assert second.script("return Object.keys(localStorage)") == ["theme"]
+
+
+def test_a_page_is_told_which_one_has_led_to_it(players: tuple[Player, Player]) -> None:
+    first, second = players
+    first.start("/")
+    first.click("From")
+    now = second.restore(first.snapshot())
+    assert f"from {SITE}/" in now.observation.page_text
+    assert_same(first.environment.observe(), now)
 
 
 def test_a_page_that_counts_its_loads_is_refused(players: tuple[Player, Player]) -> None:

@@ -1,0 +1,205 @@
+"""Snapshots of episodes: put back in another browser and finished there; one browser and eight. Half an hour.
+
+APPS=trac,miniwob measures these alone, EACH=5 so many episodes of each; then nothing is written.
+"""
+
+from __future__ import annotations
+
+import difflib
+import multiprocessing
+import os
+import pickle
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+from collection.browser.config import BrowserConfig, RestoreError
+from collection.browser.guard.config import GuardConfig
+from collection.environments.apps.suite import NAMES, prepared
+from collection.environments.apps.tasks import template_task
+from collection.environments.base import Environment
+from collection.environments.miniwob import make_task
+from collection.environments.web import WebConfig
+from collection.fleet.browser_pool import BrowserPool
+from collection.fleet.config import RecyclePolicy
+from configs.collect import get_config
+from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.schema import Task
+from tests.apps.policies import policies_of
+from tests.environments.forks import Decide, Episode, oracle, teacher
+from tests.proofs.page import ROOT, publish, table
+
+MINIWOB = "miniwob"
+EPISODES, FIRST_SEED = 25, 1000
+BROWSERS, RESTORES = 8, 5
+MOST_MS = 500
+APPS = str(ROOT / "build/apps")
+Case = tuple[Task, Callable[[], Decide]]
+
+
+@contextmanager
+def opened(task: Task, pool: BrowserPool) -> Iterator[Environment]:
+    with tempfile.TemporaryDirectory(prefix="rmsweb-snapshots-") as folder:
+        images = ImageStore(Path(folder))
+        browser = pool.browser(task)
+        with pool.environment(task, browser, images, Path(folder) / "files", WebConfig()) as environment:
+            yield environment
+
+
+def new_pool() -> BrowserPool:
+    return BrowserPool(BrowserConfig(), GuardConfig(), RecyclePolicy(), apps=APPS)
+
+
+def cases(name: str, pool: BrowserPool, number: int) -> list[Case]:
+    """Draws so many tasks of an application, or of MiniWoB++, each with the policy that solves it."""
+    found: list[Case] = []
+    for seed in range(FIRST_SEED, FIRST_SEED + number):
+        if name == MINIWOB:
+            found += [(make_task(page, seed), lambda: teacher) for page in get_config("demo").pages]
+            continue
+        application = pool.application(name)
+        for template, policy in policies_of(name).items():
+            task = template_task(application, template, seed).task
+            found.append((task, lambda policy=policy: oracle(policy)))
+    return random.Random(name).sample(found, number)
+
+
+def measure(name: str, number: int) -> tuple[dict[str, Any], list[tuple[Task, bytes]]]:
+    """Plays in one browser with a snapshot before each step, and from the middle one on in another.
+
+    Returns:
+      What came of it, and the snapshots from which an episode was finished.
+    """
+    found: dict[str, Any] = {"episodes": number, "taken": 0, "restored": 0, "same_prompt": 0, "finished": 0}
+    found |= {"refused": [], "snapshot_ms": [], "restore_ms": [], "kilobytes": []}
+    kept = []
+    with new_pool() as pool, new_pool() as other:
+        for task, policy in cases(name, pool, number):
+            with opened(task, pool) as environment, opened(task, other) as second:
+                played = Episode(environment, environment.reset(task))
+                taken: list[tuple[bytes, Episode]] = []
+                for _ in played.steps(policy()):
+                    start = time.perf_counter()
+                    snapshot = environment.snapshot()
+                    found["snapshot_ms"].append(1000 * (time.perf_counter() - start))
+                    taken.append((pickle.dumps(snapshot), played.fork(second)))
+                if environment.reward() != 1:
+                    print(f"{task.task_id}: the policy did not solve it", flush=True)
+                    continue
+                found["taken"] += 1
+                snapshot, rest = taken[len(taken) // 2]
+                found["kilobytes"].append(len(snapshot) / 1000)
+                start = time.perf_counter()
+                try:
+                    second.restore(pickle.loads(snapshot))
+                except RestoreError as error:
+                    found["refused"].append(f"{task.task_id}: {error}")
+                    print(found["refused"][-1], flush=True)
+                    continue
+                found["restore_ms"].append(1000 * (time.perf_counter() - start))
+                found["restored"] += 1
+                decide, step = policy(), len(rest.texts)
+                for text in rest.texts:
+                    decide(text)
+                for _ in rest.steps(decide):
+                    pass
+                found["same_prompt"] += rest.texts[step] == played.texts[step]
+                if rest.texts[step] != played.texts[step]:
+                    lines = (episode.texts[step].splitlines() for episode in (played, rest))
+                    print(task.task_id, *difflib.unified_diff(*lines, n=0, lineterm=""), sep="\n", flush=True)
+                found["finished"] += second.reward() == 1
+                kept.append((task, snapshot))
+    return found, kept
+
+
+def _restore_at_once(task: Task, snapshot: bytes, barrier: Barrier) -> list[float]:
+    """Milliseconds of each restore, in a browser of this process's own."""
+    with new_pool() as pool, opened(task, pool) as environment:
+        environment.restore(pickle.loads(snapshot))  # Starts the browser and its application.
+        barrier.wait()
+        taken = []
+        for _ in range(RESTORES):
+            start = time.perf_counter()
+            environment.restore(pickle.loads(snapshot))
+            taken.append(1000 * (time.perf_counter() - start))
+    return taken
+
+
+def at_once(task: Task, snapshot: bytes) -> list[float]:
+    """Restores one snapshot in eight browsers with their own applications, all at the same time."""
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(BROWSERS, mp_context=context) as workers:
+        barrier: Any = manager.Barrier(BROWSERS)
+        parts = [workers.submit(_restore_at_once, task, snapshot, barrier) for _ in range(BROWSERS)]
+        return [ms for part in parts for ms in part.result()]
+
+
+def row(name: str, number: int) -> dict[str, Any]:
+    found, kept = measure(name, number)
+    print(name, {key: value for key, value in found.items() if not isinstance(value, list)}, flush=True)
+    together = at_once(*kept[0]) if kept else []
+    return {
+        "environment": name,
+        **{key: found[key] for key in ("taken", "restored", "same_prompt", "finished")},
+        "snapshot_ms": round(statistics.median(found["snapshot_ms"]), 1),
+        "restore_ms": round(statistics.median(found["restore_ms"])),
+        "restore_ms_p90": round(statistics.quantiles(found["restore_ms"], n=10)[-1]),
+        "eight_at_once_ms": round(statistics.median(together)),
+        "kilobytes": round(statistics.median(found["kilobytes"])),
+        "refused": found["refused"],
+    }
+
+
+def main() -> None:
+    asked = [name for name in os.environ.get("APPS", "").split(",") if name]
+    number = int(os.environ.get("EACH", EPISODES))
+    prepared([name for name in asked or NAMES if name != MINIWOB], APPS)
+    rows = []
+    for name in asked or (*NAMES, MINIWOB):
+        rows.append(row(name, number))
+        print(table([rows[-1]]), flush=True)
+    if asked or number != EPISODES:
+        return
+    total = {key: sum(one[key] for one in rows) for key in ("taken", "restored", "same_prompt", "finished")}
+    slowest = max(one["restore_ms"] for one in rows if one["environment"] != MINIWOB)
+    checks = [
+        (
+            "a snapshot in the middle is put back in another browser",
+            f"{total['restored']} of {total['taken']}",
+            total["restored"] == total["taken"],
+        ),
+        (
+            "the agent is shown the same state message there, to the character",
+            f"{total['same_prompt']} of {total['restored']}",
+            total["same_prompt"] == total["restored"],
+        ),
+        (
+            "what was put back is finished and paid",
+            f"{total['finished']} of {total['restored']}",
+            total["finished"] == total["restored"],
+        ),
+        (
+            f"an application is put back with its page in less than {MOST_MS} ms, in the median",
+            f"{slowest} ms at most",
+            slowest < MOST_MS,
+        ),
+    ]
+    about = f"""\
+Policies written by hand play {EPISODES} tasks of each application, and the scripted teacher as many of
+MiniWoB++, in one browser, with a snapshot before each step. From the middle one the same policy goes on in
+another browser with another instance of the application. Then {BROWSERS} browsers, each with an instance of
+its own, restore one snapshot {RESTORES} times at the same time. MiniWoB++ is put back by its seed and by
+repeating the steps."""
+    shown = [{name: value for name, value in one.items() if name != "refused"} for one in rows]
+    publish("snapshots", "Snapshots of episodes", about, {"environments": rows}, checks, table(shown))
+
+
+if __name__ == "__main__":
+    main()
