@@ -170,6 +170,19 @@ class DevToolsConnection:
 
 
 @dataclasses.dataclass(frozen=True)
+class Response:
+    """What a document is made of.
+
+    Attributes:
+      policy: its content security policy, as in the header.
+    """
+
+    status: int
+    html: str
+    policy: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Frame:
     """A frame, with the DevTools session of its process."""
 
@@ -201,7 +214,7 @@ class DevTools(DevToolsConnection):
         self._opened = 0
         self._keeps_documents = False
         self._committed: dict[str, queue.SimpleQueue[str]] = {}  # Documents, by session of their tab.
-        self._served: dict[str, tuple[int, str]] = {}  # By the target id of the tab that asks for it next.
+        self._served: dict[str, Response] = {}  # By the target id of the tab that asks for it next.
         super().__init__(url, self._event)
         # Includes tabs that pages open later. With `Target.setAutoAttach`, `window.open` would not return.
         self._command("", "Target.setDiscoverTargets", discover=True)
@@ -219,13 +232,11 @@ class DevTools(DevToolsConnection):
         with contextlib.suppress(DocumentGoneError):
             self._command("", "Target.closeTarget", targetId=target)
 
-    def navigate(
-        self, target: str, url: str, served: tuple[int, str] | None = None, referrer: str = ""
-    ) -> None:
+    def navigate(self, target: str, url: str, served: Response | None = None, referrer: str = "") -> None:
         """Opens an address in a tab, and returns as soon as its document is there.
 
         Args:
-          served: status and HTML of a document of our own; the site is not asked for one.
+          served: makes the document; the site is not asked for one.
           referrer: the page that has led there.
 
         Raises:
@@ -258,8 +269,8 @@ class DevTools(DevToolsConnection):
         for session in self._sessions.values():
             self.send(session, "Network.enable", **_KEPT)
 
-    def source(self, target: str) -> str | None:
-        """Returns the HTML of the response that a tab's document is made of; None if it is not kept."""
+    def source(self, target: str, status: int) -> Response | None:
+        """Returns what a tab's document is made of, with a status that is known; None if it is not kept."""
         frame = self.ask(target, "Page.getFrameTree")["frameTree"]["frame"]
         if frame["mimeType"] != "text/html":
             return None
@@ -267,7 +278,11 @@ class DevTools(DevToolsConnection):
             answer = self.ask(target, "Network.getResponseBody", requestId=frame["loaderId"])
         except DocumentGoneError:
             return None
-        return None if answer["base64Encoded"] else answer["body"]
+        if answer["base64Encoded"]:
+            return None
+        known = self.ask(target, "Network.getSecurityIsolationStatus", frameId=frame["id"])["status"]
+        parts = (one["effectiveDirectives"] for one in known.get("csp", ()) if one["isEnforced"])
+        return Response(status, answer["body"], ", ".join(parts))
 
     def ask(self, target: str, command: str, **params: Any) -> dict[str, Any]:
         """Sends a command to a tab; returns its result."""
@@ -567,13 +582,14 @@ class DevTools(DevToolsConnection):
         if (served := self._served.pop(paused["frameId"], None)) is None:
             self.send(session, "Fetch.continueRequest", requestId=number)
             return
+        headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": served.policy}
         self.send(
             session,
             "Fetch.fulfillRequest",
             requestId=number,
-            responseCode=served[0],
-            responseHeaders=[{"name": "Content-Type", "value": "text/html; charset=utf-8"}],
-            body=base64.b64encode(served[1].encode()).decode(),
+            responseCode=served.status,
+            responseHeaders=[{"name": name, "value": value} for name, value in headers.items() if value],
+            body=base64.b64encode(served.html.encode()).decode(),
         )
 
     def _prepare(self, target: str, session: str) -> None:

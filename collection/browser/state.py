@@ -20,6 +20,7 @@ from selenium.common.exceptions import NoSuchFrameException, WebDriverException
 
 from collection.browser.actions import execute_list
 from collection.browser.config import PageError, RestoreError, SnapshotError, first_line
+from collection.browser.devtools import Response
 from collection.browser.page import render_node
 from collection.browser.pages import ActionContext
 from collection.browser.session import Browser
@@ -30,7 +31,7 @@ from rmsweb_jax.actions import Action
 _SCRIPT = pathlib.Path(__file__).with_name("state.js").read_text(encoding="utf-8")
 # With an icon, so that the browser asks for none. A page that is missing is not kept in memory when the tab
 # leaves it: to go back opens the site's own.
-_EMPTY = (404, "<link rel=icon href=data:,>")
+_EMPTY = Response(404, "<link rel=icon href=data:,>")
 _NOWHERE = (-1.0, -1.0)
 _SHOWN_CHARS = 80
 
@@ -56,7 +57,7 @@ class TabState:
 
     Attributes:
       earlier: addresses to which it can go back, oldest first.
-      status, html: of the response that its document came with; None where the browser has not kept them.
+      response: what its document is made of; None where the browser has not kept it.
       frame: its document.
       lines, stats: what the agent is shown of it, without marks of new elements.
       fingerprint: as in `Observation`.
@@ -64,8 +65,7 @@ class TabState:
 
     tab_id: str
     earlier: tuple[str, ...]
-    status: int | None
-    html: str | None
+    response: Response | None
     frame: FrameState
     lines: tuple[str, ...]
     stats: str
@@ -153,8 +153,7 @@ def look(browser: Browser) -> TabState:
     return TabState(
         tab_id=browser.current_tab,
         earlier=(),
-        status=snapshot.status,
-        html=None,
+        response=None,
         frame=frame,
         lines=tuple(render_node(dataclasses.replace(node, is_new=False)) for node in snapshot.nodes),
         stats=snapshot.stats,
@@ -176,7 +175,9 @@ def _take(browser: Browser) -> TabState:
     history = browser.ask("Page.getNavigationHistory")
     earlier = (one["url"] for one in history["entries"][: history["currentIndex"]])
     earlier = tuple(url for url in earlier if url.startswith(("http:", "https:", "about:blank")))
-    return dataclasses.replace(tab, earlier=earlier, html=browser.source())
+    shown = browser.latest
+    response = browser.source((shown and shown.status) or 200)
+    return dataclasses.replace(tab, earlier=earlier, response=response)
 
 
 def _storages_of_others(frame: FrameState, origin: str) -> Iterator[Any]:
@@ -240,8 +241,7 @@ def _open(browser: Browser, tab: TabState, state: BrowserState | None) -> None:
             _set_cookies(browser, state.cookies)
         if number == 0 and not blank:
             _run(browser, "store", tab.frame)
-    served = None if tab.html is None else (tab.status or 200, tab.html)
-    browser.visit(history[first], served, content["referrer"])
+    browser.visit(history[first], tab.response, content["referrer"])
     if not first:
         browser.cdp("Page.resetNavigationHistory")
     for url in history[first + 1 :]:

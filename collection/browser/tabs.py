@@ -30,7 +30,7 @@ from collection.browser.config import (
     TabGoneError,
     first_line,
 )
-from collection.browser.devtools import DevTools, DocumentGoneError, Fields, Frame
+from collection.browser.devtools import DevTools, DocumentGoneError, Fields, Frame, Response
 from collection.browser.guard.guard import Guard
 from collection.browser.guard.policy import PolicyVerdict
 from collection.browser.page import Snapshot, squeeze
@@ -288,7 +288,7 @@ class Tabs:
         parts = {"cmd": command, "params": params}
         return Fields.of(self.call(self._driver.execute, "executeCdpCommand", parts)["value"])
 
-    def visit(self, url: str, served: tuple[int, str] | None = None, referrer: str = "") -> None:
+    def visit(self, url: str, served: Response | None = None, referrer: str = "") -> None:
         """Opens an address in the current tab without waiting for its load, as `DevTools.navigate`."""
         self._page_opened = True
         self._frames.clear()
@@ -298,9 +298,9 @@ class Tabs:
         """From now on `source` has the pages that are opened."""
         self.call(self._devtools.keep_documents)
 
-    def source(self) -> str | None:
-        """Returns the HTML of the response that the current page is made of; None if it is not kept."""
-        return self.call(self._devtools.source, self._current)
+    def source(self, status: int) -> Response | None:
+        """Returns the response that the current page is made of, as `DevTools.source`."""
+        return self.call(self._devtools.source, self._current, status)
 
     def point(self, at: tuple[float, float]) -> None:
         """Moves the mouse in the window."""

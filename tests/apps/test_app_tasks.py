@@ -44,6 +44,12 @@ class Inner:
     def redact(self, text: str) -> str:
         return text
 
+    def snapshot(self) -> object:
+        raise NotImplementedError
+
+    def restore(self, snapshot: object) -> None:
+        raise NotImplementedError
+
 
 def test_the_reward_is_the_check_of_this_episode_alone(
     notebook: type[Notebook], tmp_path: pathlib.Path

@@ -31,32 +31,35 @@ from tests.loopback import PageHandler, serving
 SITE = "http://shop.test"
 ASKED: collections.Counter[str] = collections.Counter()
 PAGES = {
-    "/": "<h1>Start</h1><a href=/fields>Fields</a> <a href=/second target=_blank>Second</a> <a href=/long>Long</a> <a href=/referrer>From</a>",
+    "/": "<a href=/second target=_blank>Second</a> <a href=/long>Long</a> <a href=/referrer>From</a>",
     "/second": "<h1>Second tab</h1><input id=note>",
-    "/fields": """<form action=/echo><input id=name name=name><input type=password id=key><textarea id=text>old</textarea>
+    "/fields": """<form><input id=name name=name><input type=password id=key><textarea id=text>old</textarea>
         <select id=one><option>Red<option>Green<option>Blue</select>
         <select id=many multiple><option selected>A<option>B<option>C</select>
         <input type=checkbox id=box><input type=checkbox id=ticked checked>
         <input type=radio name=way id=left checked><input type=radio name=way id=right>
         <input type=date id=day><input type=range id=size min=0 max=9 value=1><input type=hidden id=token>
         <div id=rich contenteditable>plain</div><details id=more><summary>More</summary>Hidden words</details>
-        <div id=pane style='overflow:auto;height:60px'><div style='height:900px'>top of the pane</div>its end</div>
+        <div id=pane style='overflow:auto;height:60px'><div style='height:900px'>top</div>its end</div>
         <p id=said></p></form><script>
-        const say = () => { said.textContent = `${document.getElementById('name').value} ${one.value} ${ticked.checked}`; };
-        for (const el of [document.getElementById('name'), one, ticked]) el.addEventListener('input', say);</script>""",
+        const fields = [document.getElementById('name'), one, ticked];
+        const say = () => { said.textContent = `${fields[0].value} ${one.value} ${ticked.checked}`; };
+        for (const el of fields) el.addEventListener('input', say);</script>""",
     "/long": "<a href=#end>To the end</a><div style='height:3000px'></div><h2 id=end>The end</h2>",
     "/frames": "<h1>Frames</h1><iframe src=/inner width=300 height=220></iframe>",
     "/referrer": "<h1 id=said></h1><script>said.textContent = `from ${document.referrer}`;</script>",
     "/inner": "<input id=inside><div style='height:900px'></div><p>deep</p>",
     "/storage": """<h1 id=said></h1><script>
-        said.textContent = `${sessionStorage.step || 'no'} step, ${localStorage.theme || 'no'} theme`;</script>
-        <button onclick="sessionStorage.step = 'third'; localStorage.theme = 'dark'; location.reload()">Go</button>""",
+        said.textContent = `${sessionStorage.step} step, ${localStorage.theme} theme`;
+        const go = () => { sessionStorage.step = 'third'; localStorage.theme = 'dark'; location.reload(); };
+        </script><button onclick="go()">Go</button>""",
     "/counted": """<h1 id=said></h1><button>Go</button><script>
         sessionStorage.visits = 1 + Number(sessionStorage.visits || 0);
         said.textContent = `visit ${sessionStorage.visits}`;</script>""",
     "/fold": """<button onclick="open_ = !open_; words.hidden = !open_">Change</button>
         <div id=words hidden>Folded words</div><script>let open_ = false;</script>""",
-    "/late": """<h1 id=said>wait</h1><script>setTimeout(() => { said.textContent = 'there'; }, 150);</script>""",
+    "/policy": "<h1 id=said>as sent</h1><script>said.textContent = 'changed'</script>",
+    "/late": "<h1 id=said>wait</h1><script>setTimeout(() => { said.textContent = 'there'; }, 150);</script>",
     "/random": "<h1 id=said></h1><script>said.textContent = `number ${Math.random()}`;</script>",
     "/database": """<h1>Database</h1><script>indexedDB.open('kept', 1).onupgradeneeded = (event) => {
         event.target.result.createObjectStore('rows').put('x'.repeat(100000), 1); };</script>""",
@@ -91,6 +94,8 @@ class _Handler(PageHandler):
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Cache-Control", "no-store")
+        if self.path == "/policy":
+            self.send_header("Content-Security-Policy", "script-src 'none'")
         for cookie in cookies:
             self.send_header("Set-Cookie", cookie)
         self.end_headers()
@@ -184,14 +189,15 @@ def test_fields_focus_and_scroll_positions_come_back(players: tuple[Player, Play
     first.do("click_element_by_index", index=first.index("ticked"))
     first.script(
         """key.value = 'hunter2'; text.value = 'two\\nlines'; many.options[0].selected = false;
-        many.options[2].selected = true; box.indeterminate = true; right.checked = true; day.value = '2027-01-05';
-        size.value = 7; token.value = 'abc'; rich.innerHTML = 'a <b>bold</b> word'; more.open = true;
-        pane.scrollTop = 333; scrollTo(0, 40);
+        many.options[2].selected = true; box.indeterminate = true; right.checked = true;
+        day.value = '2027-01-05'; size.value = 7; token.value = 'abc'; more.open = true;
+        rich.innerHTML = 'a <b>bold</b> word'; pane.scrollTop = 333; scrollTo(0, 40);
         const field = document.getElementById('name'); field.focus(); field.setSelectionRange(3, 3);"""
     )
-    read = """return [...document.querySelectorAll('input, textarea')].map((el) => [el.id, el.value, el.checked])
-        .concat([one.value, [...many.options].map((el) => el.selected), box.indeterminate, rich.innerHTML, more.open,
-        pane.scrollTop, scrollY, document.activeElement.id, document.getElementById('name').selectionStart])"""
+    read = """const fields = [...document.querySelectorAll('input, textarea')];
+        return fields.map((el) => [el.id, el.value, el.checked]).concat([one.value, box.indeterminate,
+        [...many.options].map((el) => el.selected), rich.innerHTML, more.open, pane.scrollTop, scrollY,
+        document.activeElement.id, fields[0].selectionStart])"""
     snapshot, held = first.snapshot(), first.script(read)
     now = second.restore(snapshot)
     assert second.script(read) == held
@@ -301,6 +307,13 @@ def test_a_page_is_put_back_without_asking_its_site(players: tuple[Player, Playe
     assert ASKED["/order"] == 1 and "Order 1" in then.observation.page_text
     second.do("go_to_url", url=f"{SITE}/account")
     assert "Cookies: token=t1" in second.environment.observe().observation.page_text
+
+
+def test_a_page_keeps_its_policy(players: tuple[Player, Player]) -> None:
+    first, second = players
+    first.start("/policy")
+    assert "as sent" in second.restore(first.snapshot()).observation.page_text
+    assert ASKED["/policy"] == 1
 
 
 def test_the_answer_to_a_form_comes_back(players: tuple[Player, Player]) -> None:
