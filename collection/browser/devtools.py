@@ -243,11 +243,11 @@ class DevTools(DevToolsConnection):
           WebDriverException: the browser cannot open it.
         """
         session, committed = self._session(target), queue.SimpleQueue[str]()
-        if served is not None:
-            self._served[target] = served
-            self._command(session, "Fetch.enable", patterns=[{"resourceType": "Document"}])
         self._committed[session] = committed
         try:
+            if served is not None:
+                self._served[target] = served
+                self._command(session, "Fetch.enable", patterns=[{"resourceType": "Document"}])
             origin = {"referrer": referrer, "referrerPolicy": "unsafeUrl"} if referrer else {}
             answer = self._command(session, "Page.navigate", url=url, **origin)
             if problem := answer.get("errorText"):
@@ -565,8 +565,8 @@ class DevTools(DevToolsConnection):
                 self._serve(params, session)
             case "Page.frameNavigated" if "parentId" not in params["frame"]:
                 self._dialogs[session] = 0
-                if session in self._committed:
-                    self._committed[session].put(params["frame"]["loaderId"])
+                if (committed := self._committed.get(session)) is not None:
+                    committed.put(params["frame"]["loaderId"])
             case "Page.javascriptDialogOpening":
                 self._opened += 1
                 self._dialogs[session] = self._dialogs.get(session, 0) + 1

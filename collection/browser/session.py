@@ -145,7 +145,7 @@ class Browser(Tabs):
         self.forget()
 
     def forget(self) -> None:
-        """Drops what the last episode has left besides its pages: downloads, dialogs, notices, incidents."""
+        """Drops what the last episode has left: downloads, dialogs, notices, incidents."""
         self.downloads.clear()
         self.dialogs.clear()
         self._refused_documents()

@@ -12,21 +12,18 @@ import dataclasses
 import itertools
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urldefrag
 
 from selenium.common.exceptions import NoSuchFrameException, WebDriverException
 
-from collection.browser.actions import execute_list
 from collection.browser.config import PageError, RestoreError, SnapshotError, first_line
 from collection.browser.devtools import Response
 from collection.browser.page import render_node
-from collection.browser.pages import ActionContext
 from collection.browser.session import Browser
 from collection.browser.snapshot import MAX_FRAME_DEPTH, MAX_FRAMES, take_snapshot
 from collection.browser.storage_state import Cookie
-from rmsweb_jax.actions import Action
 
 _SCRIPT = pathlib.Path(__file__).with_name("state.js").read_text(encoding="utf-8")
 # With an icon, so that the browser asks for none. A page that is missing is not kept in memory when the tab
@@ -120,12 +117,12 @@ def take_state(browser: Browser) -> BrowserState:
     )
 
 
-def put_state(browser: Browser, state: BrowserState, steps: Sequence[Sequence[Action]] = ()) -> None:
+def put_state(browser: Browser, state: BrowserState, repeat: Callable[[], None] | None = None) -> None:
     """Puts a state into a browser, whatever that shows; its guard has to allow the pages.
 
     Args:
-      steps: actions since the current tab's document was opened. Where they have changed more than fields and
-        scroll positions, the document is opened again, and they are repeated.
+      repeat: repeats what was done since the current tab's document was opened; called where that has changed
+        more than fields and scroll positions, when the document has been opened again.
 
     Raises:
       RestoreError: what is there now is not the same.
@@ -133,12 +130,12 @@ def put_state(browser: Browser, state: BrowserState, steps: Sequence[Sequence[Ac
     """
     try:
         try:
-            problem = _put(browser, state, (), bool(steps))
+            problem = _put(browser, state, None, patient=not repeat)
         except (PageError, WebDriverException):
             browser.reset()  # A page of the last episode may hang, or close its tab.
-            problem = _put(browser, state, (), bool(steps))
-        if problem and steps:
-            problem = _put(browser, state, steps)
+            problem = _put(browser, state, None, patient=not repeat)
+        if problem and repeat:
+            problem = _put(browser, state, repeat, patient=True)
     except (PageError, WebDriverException) as error:
         raise RestoreError(f"not restored: {first_line(error)}") from error
     if problem:
@@ -187,23 +184,21 @@ def _storages_of_others(frame: FrameState, origin: str) -> Iterator[Any]:
         yield from _storages_of_others(inner, origin)
 
 
-def _put(
-    browser: Browser, state: BrowserState, steps: Sequence[Sequence[Action]], repeatable: bool = False
-) -> str:
+def _put(browser: Browser, state: BrowserState, repeat: Callable[[], None] | None, patient: bool) -> str:
     """Returns what differs; empty if nothing does.
 
     Args:
-      repeatable: there are steps, for another try.
+      patient: the page's scripts have some time to make it the same.
     """
     handles = browser.arrange_tabs([tab.tab_id for tab in state.tabs], state.known_tabs)
     for number, (handle, tab) in enumerate(zip(handles, state.tabs, strict=True)):
         if number:
             browser.switch_handle(handle)
         _open(browser, tab, None if number else state)
-        if tab is state.tabs[-1]:
-            _repeat(browser, steps)
-        # Where steps can be repeated, nothing is waited for before.
-        if problem := _fill(browser, tab, 0 if repeatable else browser.config.settle_ms / 1000):
+        if repeat is not None and tab is state.tabs[-1]:
+            repeat()
+            browser.snapshot = None
+        if problem := _fill(browser, tab, patient):
             return problem
     if len(browser.handles()) != len(handles):
         return "the page opens another tab"
@@ -252,22 +247,13 @@ def _document(url: str) -> str:
     return urldefrag(url).url
 
 
-def _repeat(browser: Browser, steps: Sequence[Sequence[Action]]) -> None:
-    for actions in steps:
-        browser.settle()
-        take_snapshot(browser)  # Their indices are of what the agent was shown.
-        execute_list(browser, actions, ActionContext())
-    browser.snapshot = None
-
-
-def _fill(browser: Browser, tab: TabState, patience_s: float) -> str:
+def _fill(browser: Browser, tab: TabState, patient: bool) -> str:
     """Puts back what a tab's document held; returns what differs, empty if nothing does."""
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + patient * browser.config.settle_ms / 1000
     while True:
         _walk(browser, "put", tab.frame)
         browser.settle()
         problem = difference(tab, look(browser))
-        # The page's scripts may need some time.
         if not problem or time.monotonic() > end:
             break
     _walk(browser, "mark", tab.frame)

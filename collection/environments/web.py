@@ -15,7 +15,7 @@ from collection.browser.files import FileError, FileFolder
 from collection.browser.guard.documents import Move
 from collection.browser.pages import ActionContext, ActionError
 from collection.browser.session import Browser, BrowserLostError, PageError, first_line
-from collection.browser.snapshot import observe
+from collection.browser.snapshot import observe, take_snapshot
 from collection.browser.state import BrowserState, put_state, take_state
 from collection.environments.base import (
     ExtractionError,
@@ -282,10 +282,18 @@ class WebEnvironment:
         if self._browser.guard is not None:
             self._browser.guard.admit(website=website_url(snapshot.task))
         self._browser.keep_documents()
-        put_state(self._browser, snapshot.browser, snapshot.steps)
+        put_state(
+            self._browser, snapshot.browser, (lambda: self._repeat(snapshot)) if snapshot.steps else None
+        )
         shown = self._browser.latest
         assert shown is not None
         self._steps = [((shown.target, shown.document), actions) for actions in snapshot.steps]
+
+    def _repeat(self, snapshot: WebSnapshot) -> None:
+        for actions in snapshot.steps:
+            self._browser.settle()
+            take_snapshot(self._browser)  # Their indices are of what the agent was shown.
+            execute_list(self._browser, actions, ActionContext(extra_actions=self._config.extra_actions))
 
     def _observe(self) -> tuple[Observation, str, str]:
         """Returns the page, its stats and a notice; a page that cannot be read is closed first."""

@@ -103,10 +103,10 @@ class _Handler(PageHandler):
 
 
 @contextlib.contextmanager
-def browsing(hosts: dict[str, str]) -> Iterator[Browser]:
+def browsing(hosts: dict[str, str], watch: bool) -> Iterator[Browser]:
     private = tuple(f"http://{name}" for name in hosts)
     with (
-        Guard(GuardConfig(private=private), hosts) as guard,
+        Guard(GuardConfig(private=private), hosts, watch=watch) as guard,
         Browser(BrowserConfig(width=600, height=700, quiet_ms=50), guard) as browser,
     ):
         yield browser
@@ -116,7 +116,7 @@ def browsing(hosts: dict[str, str]) -> Iterator[Browser]:
 def browsers(miniwob_server: MiniWobServer) -> Iterator[tuple[Browser, Browser]]:
     with serving(_Handler) as address, contextlib.ExitStack() as stack:
         hosts = {"shop.test": address, HOST: f"127.0.0.1:{miniwob_server.port}", "notebook.test": address}
-        first, second = (stack.enter_context(browsing(hosts)) for _ in range(2))
+        first, second = (stack.enter_context(browsing(hosts, watch)) for watch in (False, True))
         yield first, second
 
 
