@@ -51,6 +51,7 @@ _STORM_S = 10.0
 # Worlds whose listeners are remembered, so that only changes are sent.
 _MAX_WORLDS = 100
 _GROUP = "collector"
+_IGNORED = '{"method":"Network.'  # Events about requests are many, and not looked at.
 # Bytes of responses that a tab keeps.
 _KEPT = {"maxTotalBufferSize": 20_000_000, "maxResourceBufferSize": 10_000_000}
 
@@ -144,8 +145,7 @@ class DevToolsConnection:
     def _read(self) -> None:
         try:
             while text := self._socket.recv():
-                # Events about requests are many, and none of ours.
-                if not text.startswith('{"method":"Network.'):
+                if text[: len(_IGNORED)] != _IGNORED:
                     self._receive(json.loads(text, object_hook=Fields.of))
         except (OSError, ValueError, websocket.WebSocketException):
             pass

@@ -87,11 +87,6 @@ class BrowserState:
     dialogs: tuple[tuple[str, str], ...]
     notices: tuple[str, ...]
 
-    @property
-    def fingerprint(self) -> str:
-        """Of the current tab."""
-        return self.tabs[-1].fingerprint
-
 
 def take_state(browser: Browser) -> BrowserState:
     """Takes the state of a browser, which stays as it is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import shutil
@@ -161,7 +162,8 @@ class WebEnvironment:
         browser.restore_state(website)
         moves = self._open_start_page(website)
         # The empty page before the first one is no place to go back to.
-        browser.cdp("Page.resetNavigationHistory")
+        with contextlib.suppress(WebDriverException):
+            browser.ask("Page.resetNavigationHistory")
         failure = self._read_failure()
         # A redirect may have left the allowed sites: the sweep closes such a window and leaves a notice.
         browser.sweep()

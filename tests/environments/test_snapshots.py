@@ -9,6 +9,7 @@ import pathlib
 import pickle
 import urllib.parse
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 
@@ -127,7 +128,7 @@ class Player:
         self.browser = browser
         self.environment = WebEnvironment(browser, ImageStore(folder), folder / "files")
 
-    def start(self, path: str, environment: str = "app") -> View:
+    def start(self, path: str, environment: Literal["app", "web"] = "app") -> View:
         website = f"{SITE}{path}"
         self.environment.reset(
             Task(task_id="shop/1", website=website, objective="Look.", environment=environment)
@@ -155,11 +156,10 @@ class Player:
     def script(self, code: str) -> object:
         return self.browser.page_script(code)
 
-    def snapshot(self) -> object:
+    def snapshot(self) -> bytes:
         return pickle.dumps(self.environment.snapshot())
 
-    def restore(self, snapshot: object) -> View:
-        assert isinstance(snapshot, bytes)
+    def restore(self, snapshot: bytes) -> View:
         self.environment.restore(pickle.loads(snapshot))
         return self.environment.observe()
 
