@@ -37,6 +37,7 @@ from tests.environments.forks import Decide, Episode, oracle, teacher
 from tests.proofs.page import ROOT, publish, table
 
 MINIWOB = "miniwob"
+PAGES: Any = get_config("demo").pages
 EPISODES, FIRST_SEED = 25, 1000
 BROWSERS, RESTORES = 8, 5
 MOST_MS = 500
@@ -62,7 +63,7 @@ def cases(name: str, pool: BrowserPool, number: int) -> list[Case]:
     found: list[Case] = []
     for seed in range(FIRST_SEED, FIRST_SEED + number):
         if name == MINIWOB:
-            found += [(make_task(page, seed), lambda: teacher) for page in get_config("demo").pages]
+            found += [(make_task(page, seed), lambda: teacher) for page in PAGES]
             continue
         application = pool.application(name)
         for template, policy in policies_of(name).items():
@@ -112,8 +113,8 @@ def measure(name: str, number: int) -> tuple[dict[str, Any], list[tuple[Task, by
                     pass
                 found["same_prompt"] += rest.texts[step] == played.texts[step]
                 if rest.texts[step] != played.texts[step]:
-                    lines = (episode.texts[step].splitlines() for episode in (played, rest))
-                    print(task.task_id, *difflib.unified_diff(*lines, n=0, lineterm=""), sep="\n", flush=True)
+                    then, now = played.texts[step].splitlines(), rest.texts[step].splitlines()
+                    print(task.task_id, *difflib.unified_diff(then, now, n=0, lineterm=""), sep="\n")
                 found["finished"] += second.reward() == 1
                 kept.append((task, snapshot))
     return found, kept
