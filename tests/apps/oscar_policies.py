@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
@@ -63,82 +63,75 @@ def block(page: Page, line: str) -> list[int]:
 # Questions.
 
 
-def prices(page: Page) -> dict[str, str]:
-    """Price by title, of the products of a list that can be had."""
-    lines, found = list(page.lines), {}
-    for at, line in enumerate(lines[:-1]):
-        if line.startswith("£") and lines[at + 1] == "In stock":
-            found[lines[at - 1]] = line[1:]
+def prices(page: Page, least: str = "") -> dict[str, Decimal]:
+    """Price by title, of the products of a list; `least`: only of those with this line after the price."""
+    lines, found = [*page.lines, ""], {}
+    for at, line in enumerate(lines):
+        if re.fullmatch(r"£\d+\.\d\d", line) and (not least or lines[at + 1] == least):
+            found[lines[at - 1]] = Decimal(line[1:])
     return found
 
 
-def highest(found: dict[str, str]) -> str:
-    return max(found, key=lambda title: Decimal(found[title]))
+def cheapest_of(found: dict[str, Decimal]) -> str:
+    return min(found, key=lambda title: found[title])
 
 
-def category(page: Page) -> Moves:
-    (name,) = quoted(page)
+def category(page: Page, name: str, how: str) -> Moves:
+    """Opens a list of products and sorts it."""
     page = yield from press(page, "Browse store")
     page = yield from press(page, name, "a")
-    return (yield from scroll_until(page, lambda now: now.view.pages_below < 0.05))
+    select = page.one(tag="select", name="sort_by")
+    return (yield "Sort", [{"select_dropdown_option": {"index": select, "text": how}}])
+
+
+def shown_price(page: Page) -> Decimal:
+    return Decimal(page.match(r"^£(\d+\.\d\d)$")[1])
 
 
 def comparison(page: Page) -> Playing:
     found = {}
     for title in quoted(page):
         page = yield from open_product(page, title)
-        found[title] = Decimal(page.match(r"^£(\d+\.\d\d)$")[1])
-    cheaper = min(found, key=lambda title: found[title])
-    yield done(f"{cheaper}, {max(found.values()) - min(found.values())}")
+        found[title] = shown_price(page)
+    yield done(f"{cheapest_of(found)}, {max(found.values()) - min(found.values())}")
 
 
 def cheapest(page: Page) -> Playing:
-    (name,) = quoted(page)
-    page = yield from press(page, "Browse store")
-    page = yield from press(page, name, "a")
-    found: dict[str, Decimal] = {}
-    for element in page.all(tag="a"):
-        if title := element.attributes.get("title"):
-            after = list(page.lines)[list(page.lines).index(title) :]
-            found[title] = Decimal(next(line for line in after if line.startswith("£"))[1:])
-    best = min(found, key=lambda title: found[title])
+    page = yield from category(page, quoted(page)[0], "Price low to high")
+    best = next(iter(prices(page)))
     page = yield from press(page, best, "a", title=best)
     page = yield from scroll_until(page, lambda now: "UPC" in now.lines)
     lines = list(page.lines)
-    yield done(f"{best}, {lines[lines.index('UPC') + 1]}")
+    yield done(lines[lines.index("UPC") + 1])
 
 
 def dearest_in_stock(page: Page) -> Playing:
-    page = yield from category(page)
-    found = prices(page)
-    yield done(f"{highest(found)}, {found[highest(found)]}")
+    page = yield from category(page, quoted(page)[0], "Price high to low")
+    title, price = next(iter(prices(page, "In stock").items()))
+    yield done(f"{title}, {price}")
 
 
 def best_rated(page: Page) -> Playing:
-    page = yield from category(page)
-    page = yield from sort(page, "Customer rating")
-    lines = list(page.lines)
-    yield done(lines[next(at for at, line in enumerate(lines) if re.match(r"£\d", line)) - 1])
-
-
-def sort(page: Page, how: str) -> Moves:
-    select = page.one(tag="select", name="sort_by")
-    return (yield "Sort", [{"select_dropdown_option": {"index": select, "text": how}}])
+    page = yield from category(page, quoted(page)[0], "Customer rating")
+    yield done(next(iter(prices(page))))
 
 
 def below(page: Page) -> Playing:
-    (limit,) = asked(page, r"less than £(\d+)")
-    page = yield from sort(page, "Price low to high")
-    page = yield from scroll_until(page, lambda now: now.view.pages_below < 0.05)
-    shown = [Decimal(line[1:]) for line in page.lines if re.fullmatch(r"£\d+\.\d\d", line)]
-    yield done(str(sum(price < int(limit) for price in shown)))
+    page = yield from open_product(page, quoted(page)[0])
+    limit = shown_price(page)
+    page = yield from category(page, "All products", "Price low to high")
+    found = prices(page)
+    while max(found.values()) < limit:
+        page = yield "Scroll down", [{"scroll": {"down": True, "num_pages": 1.0}}]
+        found |= prices(page)
+    yield done(str(sum(price < limit for price in found.values())))
 
 
 def found_dearest(page: Page) -> Playing:
     page = yield from search(page, quoted(page)[0])
-    page = yield from sort(page, "Price high to low")
-    lines = list(page.lines)
-    yield done(lines[next(at for at, line in enumerate(lines) if re.match(r"£\d", line)) - 1])
+    select = page.one(tag="select", name="sort_by")
+    page = yield "Sort", [{"select_dropdown_option": {"index": select, "text": "Price high to low"}}]
+    yield done(next(iter(prices(page))))
 
 
 def stock(page: Page) -> Playing:
@@ -146,21 +139,10 @@ def stock(page: Page) -> Playing:
     yield done(page.match(r"\((\d+) available\)")[1])
 
 
-# The product of a question about a description, and where the answer is in it.
-_FACTS = {
-    "Enamel Kettle": r"Holds ([\d.]+) litres",
-    "Canvas Duffel Bag": r"(\d+) litres",
-    "Willow Trug": r"(\d+) cm long",
-    "Walnut Pepper Mill": r"(\w+) settings",
-    "Hand Forged Trowel": r"(\w+) handle",
-    "Brass Ship Lamp": r"(\d+) cm high",
-}
-
-
 def fact(page: Page) -> Playing:
-    title = next(title for title in _FACTS if title in page.request)
+    title, what = quoted(page)
     page = yield from open_product(page, title)
-    yield done(page.match(_FACTS[title])[1].lower())
+    yield done(page.match(rf"{what}: (\d+)\.")[1])
 
 
 def not_sold(page: Page) -> Playing:
@@ -181,24 +163,31 @@ def reviewer(page: Page) -> Playing:
     yield done(next(filter(None, after))[1])
 
 
+def opened_order(page: Page, title: str) -> Moves:
+    """Opens the orders of the account, one after the other, until one has a product."""
+    page = yield from press(page, "Order History", "a")
+    for number in [element.text for element in page.all(tag="a") if element.text.isdigit()]:
+        page = yield from press(page, number, "a")
+        if title in page.lines:
+            return page
+        page = yield from press(page, "Order History", "a")
+    raise NotShownError(f"no order with {title}")
+
+
 def order_total(page: Page) -> Playing:
-    (number,) = asked(page, r"order (\d+) cost")
-    page = yield from my(page, "Order History")
+    (title,) = quoted(page)
+    page = yield from sign_in(page)
+    page = yield from opened_order(page, title)
+    page = yield from scroll_until(page, lambda now: "Order total" in now.lines)
     lines = list(page.lines)
-    yield done(lines[lines.index(number) + 2][1:])
+    yield done(lines[lines.index("Order total") + 1])
 
 
 def order_with(page: Page) -> Playing:
     (title,) = quoted(page)
-    page = yield from my(page, "Order History")
-    for number in [element.text for element in page.all(tag="a") if element.text.isdigit()]:
-        page = yield from press(page, number, "a")
-        if title in page.lines:
-            break
-        page = yield from press(page, "Order History", "a")
-    else:
-        raise NotShownError(f"no order with {title}")
-    yield done(number)
+    page = yield from sign_in(page)
+    page = yield from opened_order(page, title)
+    yield done(page.url.rstrip("/").rpartition("/")[2])
 
 
 # Orders.
@@ -217,8 +206,8 @@ def guest_address(page: Page) -> tuple[dict[str, str], str]:
     return dict(zip(("first_name", "last_name", "line1", "line4", "postcode"), values, strict=True)), delivery
 
 
-def check_out(page: Page) -> Playing:
-    """Goes from the basket to the order's number."""
+def check_out(page: Page, way: str = "") -> Playing:
+    """Goes from the basket to the order's number; `way` is another delivery than that of the request."""
     (email,) = asked(page, r"address (\S+); send it to")
     page = yield from press(page, "Proceed to checkout", "a")
     guest = page.one(tag="input", type="radio")
@@ -226,7 +215,7 @@ def check_out(page: Page) -> Playing:
     page = yield "Check out as a guest", [type_in(field, email), click(guest), click(button)]
     values, delivery = guest_address(page)
     page = yield from fill(page, values, "Continue")
-    yield from place(page, delivery)
+    yield from place(page, way or delivery)
 
 
 def place(page: Page, delivery: str) -> Playing:
@@ -268,7 +257,7 @@ def too_few(page: Page) -> Playing:
     (title,) = quoted(page)
     page = yield from put_in_basket(page, title)
     page = yield from press(page, "View basket")
-    page = yield from set_quantity(page, "5")
+    page = yield from set_quantity(page, asked(page, r"Order (\d+) of")[0])
     # The browser refuses a number above the field's maximum, which no element line shows; the stock is shown.
     page = yield from set_quantity(page, page.match(r"\((\d+) available\)")[1])
     page = yield from wait_until(page, lambda now: any("total is now" in line for line in now.lines))
@@ -287,8 +276,19 @@ def voucher(page: Page) -> Playing:
     yield from check_out(page)
 
 
+def cheapest_of_each(page: Page) -> Playing:
+    for name in quoted(page):
+        page = yield from category(page, name, "Price low to high")
+        best = next(iter(prices(page, "In stock")))
+        page = yield from press(page, best, "a", title=best)
+        page = yield from press(page, "Add to basket", "button")
+    page = yield from press(page, "View basket")
+    page = yield from scroll_until(page, lambda now: bool(now.all("Proceed to checkout", "a")))
+    yield from check_out(page)
+
+
 def known_address(page: Page) -> Playing:
-    city, delivery = asked(page, r"the address in (\w+) of the address book and by ([\w ]+)\. Answer")
+    city, delivery = asked(page, r"the address in ([\w ]+) of the address book and by ([\w ]+)\. Answer")
     page = yield from sign_in(page)
     page = yield from press(page, "View basket")
     page = yield from scroll_until(page, lambda now: bool(now.all("Proceed to checkout", "a")))
@@ -350,15 +350,27 @@ def without(link: str, choose: Callable[[Page], str]) -> Policy:
 
 
 def dearest_in_basket(page: Page) -> str:
-    shown = [line[1:] for line in page.lines if re.fullmatch(r"£\d+\.\d\d", line)]
+    shown = [Decimal(line[1:]) for line in page.lines if re.fullmatch(r"£\d+\.\d\d", line)]
     titles = basket_titles(page)
-    return highest({title: shown[2 * at] for at, title in enumerate(titles)})
+    return max(titles, key=lambda title: shown[2 * titles.index(title)])
+
+
+def remove_dearest(page: Page) -> Playing:
+    (kept,) = quoted(page)
+    page = yield from my_basket(page)
+    button = page.all("Remove", "a")[basket_titles(page).index(dearest_in_basket(page))]
+    page = yield "Remove it", [click(button.index)]
+    page = yield from wait_until(page, lambda now: len(now.all(tag="input", type="number")) == 2)
+    at = basket_titles(page).index(kept)
+    number = int(page.all(tag="input", type="number")[at].attributes["value"]) + 1
+    yield from set_quantity(page, str(number), at)
+    yield done("Changed.")
 
 
 def order_again(page: Page) -> Playing:
-    (number,) = asked(page, r"order (\d+) had")
-    page = yield from my(page, "Order History")
-    page = yield from press(page, number, "a")
+    (title,) = quoted(page)
+    page = yield from sign_in(page)
+    page = yield from opened_order(page, title)
     page = yield from scroll_until(page, lambda now: bool(now.all("Re-order all items", "button")))
     yield from press(page, "Re-order all items", "button")
     yield done("They are in the basket.")
@@ -406,6 +418,46 @@ def rename_list(page: Page) -> Playing:
     yield done("Renamed.")
 
 
+def wish_dearest(page: Page) -> Playing:
+    (name,) = quoted(page)
+    page = yield from my_basket(page)
+    yield from add_wish(page, dearest_in_basket(page), f"Add to '{name}' wish list")
+    yield done("Added.")
+
+
+def titles_of(page: Page, *but: str) -> list[str]:
+    """Products that a page links, each once."""
+    links = [
+        one.text
+        for one in page.all(tag="a")
+        if re.search(r"/catalogue/[^/]+_\d+/$", one.attributes.get("href", ""))
+    ]
+    return list(dict.fromkeys(one for one in links if one and one not in ("View product", *but)))
+
+
+def wishes_to_basket(page: Page) -> Playing:
+    (name,) = quoted(page)
+    page = yield from my(page, "Wish Lists")
+    page = yield from press(page, name, "a")
+    for title in titles_of(page):
+        page = yield from open_product(page, title)
+        if page.all("Add to basket", "button"):
+            page = yield from press(page, "Add to basket", "button")
+    yield done("They are in the basket.")
+
+
+def list_of_order(page: Page) -> Playing:
+    name, title = quoted(page)
+    page = yield from sign_in(page)
+    page = yield from opened_order(page, title)
+    first, *others = titles_of(page)
+    page = yield from add_wish(page, first, "Create a new wishlist")
+    page = yield from fill(page, {"name": name}, "Save")
+    for one in others:
+        page = yield from add_wish(page, one, f"Add to '{name}' wish list")
+    yield done("Made.")
+
+
 # Reviews and alerts.
 
 
@@ -420,7 +472,7 @@ def write_review(page: Page, product: str, more: dict[str, str]) -> Playing:
 
 
 def guest_review(page: Page) -> Playing:
-    name, email = asked(page, r"The name is (\w+) and the e-mail address (\S+)\. ")
+    name, email = asked(page, r"The name is (\w+) and the e-mail address (\S+)\.$")
     yield from write_review(page, quoted(page)[0], {"name": name, "email": email})
 
 
@@ -449,7 +501,7 @@ def cancel_alert(page: Page) -> Playing:
 
 
 def register(page: Page) -> Playing:
-    email, password = asked(page, r"address (\S+) with the password (\S+)\. The shop")
+    email, password = asked(page, r"address (\S+) with the password (\S+)\.$")
     page = yield from press(page, "Login or register", "a")
     names = ("email", "password1", "password2")
     values = {f"registration-{name}": password for name in names} | {"registration-email": email}
@@ -458,25 +510,24 @@ def register(page: Page) -> Playing:
 
 
 def rename(page: Page) -> Playing:
-    (last,) = asked(page, r"last name in the profile to (\w+)")
+    first, last = asked(page, r"first name is (\w+), the last name (\w+)\.")
     page = yield from my(page, "Edit profile")
-    yield from fill(page, {"last_name": last}, "Save")
+    yield from fill(page, {"first_name": first, "last_name": last}, "Save")
     yield done("Renamed.")
 
 
 def change_password(page: Page) -> Playing:
     (old,), (new,) = (
         asked(page, r"(<secret>\w+</secret>)"),
-        asked(page, r"of the account to (\S+)\. The shop"),
+        asked(page, r"of the account to (\S+)\.$"),
     )
     page = yield from my(page, "Change password")
     yield from fill(page, {"old_password": old, "new_password1": new, "new_password2": new}, "Save")
     yield done("Changed.")
 
 
-def add_address(page: Page) -> Playing:
-    values = asked(page, r"the address (\w+) (\w+), ([^,]+), ([^,]+), ([^,]+) to the address book")
-    page = yield from my(page, "Address Book")
+def new_entry(page: Page, values: Sequence[str]) -> Playing:
+    page = yield from press(page, "Address Book", "a")
     page = yield from press(page, "Add a new address", "a")
     country = page.one(tag="select", name="country")
     choose = {"select_dropdown_option": {"index": country, "text": "United Kingdom"}}
@@ -486,8 +537,24 @@ def add_address(page: Page) -> Playing:
     yield done("Added.")
 
 
+def add_address(page: Page) -> Playing:
+    values = asked(page, r"the address (\w+) (\w+), ([^,]+), ([^,]+), ([^,]+) to the address book")
+    page = yield from sign_in(page)
+    yield from new_entry(page, values)
+
+
+def order_address(page: Page) -> Playing:
+    (title,) = quoted(page)
+    page = yield from sign_in(page)
+    page = yield from opened_order(page, title)
+    page = yield from scroll_until(page, lambda now: "United Kingdom" in now.lines)
+    at = page.lines.index("United Kingdom")
+    name, *where = page.lines[at - 4 : at]
+    yield from new_entry(page, (*name.split(), *where))
+
+
 def correct_address(page: Page) -> Playing:
-    city, street = asked(page, r"the address in (\w+) is now ([^:]+):")
+    city, street = asked(page, r"the address in ([\w ]+) is now ([^:]+):")
     page = yield from my(page, "Address Book")
     page = yield "Edit the address", [click(block(page, city)[0])]
     yield from fill(page, {"line1": street}, "Save")
@@ -498,7 +565,7 @@ def from_menu(item: str, button: str = "") -> Policy:
     """Chooses an item of the menu of an address."""
 
     def policy(page: Page) -> Playing:
-        (city,) = asked(page, r"the address in (\w+)")
+        (city,) = asked(page, r"the address in ([\w ]+?)(?: from| the default)")
         page = yield from my(page, "Address Book")
         page = yield "Open the menu", [click(block(page, city)[1])]
         page = yield from press(page, item, "a")
@@ -529,18 +596,22 @@ POLICIES: dict[str, Policy] = {
     "delivery": buy,
     "voucher": voucher,
     "refused-voucher": voucher,
+    "cheapest-of-each": cheapest_of_each,
     "known-address": known_address,
     "new-address": new_address,
     "fill-basket": fill_basket,
     "quantity": quantity,
     "remove": without("Remove", lambda page: quoted(page)[0]),
-    "remove-dearest": without("Remove", dearest_in_basket),
+    "remove-dearest": remove_dearest,
     "save-for-later": without("Save for later", lambda page: quoted(page)[0]),
     "order-again": order_again,
     "wish-list": wish_list,
     "wish": wish,
     "move-wish": move_wish,
     "rename-list": rename_list,
+    "wish-dearest": wish_dearest,
+    "wishes-to-basket": wishes_to_basket,
+    "list-of-order": list_of_order,
     "guest-review": guest_review,
     "first-review": first_review,
     "guest-alert": guest_alert,
@@ -551,5 +622,62 @@ POLICIES: dict[str, Policy] = {
     "add-address": add_address,
     "correct-address": correct_address,
     "remove-address": from_menu("Delete", "Delete"),
+    "order-address": order_address,
     "default-address": from_menu("Set as default shipping address"),
 }
+
+
+# What else does a task, or nearly does.
+
+
+def stock_in_a_sentence(page: Page) -> Playing:
+    page = yield from open_product(page, quoted(page)[0])
+    number = page.match(r"\((\d+) available\)")[1]
+    yield done(f"The shop has {number} of them in stock.")
+
+
+def both_names(page: Page) -> Playing:
+    found = {}
+    for title in quoted(page):
+        page = yield from open_product(page, title)
+        found[title] = shown_price(page)
+    yield done(f"{' or '.join(found)}, {max(found.values()) - min(found.values())}")
+
+
+def other_order(page: Page) -> Playing:
+    for title in reversed(quoted(page)):
+        page = yield from put_in_basket(page, title)
+    page = yield from press(page, "View basket")
+    yield from check_out(page)
+
+
+def next_day(page: Page) -> Playing:
+    page = yield from put_in_basket(page, quoted(page)[0], int(asked(page, r"^Order (\d+) of")[0]))
+    page = yield from press(page, "View basket")
+    yield from check_out(page, "Next day delivery")
+
+
+def removed_and_added(page: Page) -> Playing:
+    """Another line with the new quantity, in the place of the old one."""
+    (title,), (number,) = quoted(page), asked(page, r"basket to (\d+)\.")
+    page = yield from my_basket(page)
+    page = yield "Remove it", [click(page.all("Remove", "a")[basket_titles(page).index(title)].index)]
+    page = yield from wait_until(page, lambda now: len(now.all(tag="input", type="number")) == 2)
+    yield from put_in_basket(page, title, int(number))
+    yield done("Changed.")
+
+
+def review_with_blank_lines(page: Page) -> Playing:
+    name, email = asked(page, r"The name is (\w+) and the e-mail address (\S+)\.$")
+    (body,) = asked(page, r'the text "([^"]*)"')
+    yield from write_review(page, quoted(page)[0], {"name": name, "email": email, "body": f"\n{body}\n\n\n"})
+
+
+OTHER_WAYS: list[tuple[str, Policy, bool]] = [
+    ("stock", stock_in_a_sentence, True),
+    ("two-products", other_order, True),
+    ("quantity", removed_and_added, True),
+    ("guest-review", review_with_blank_lines, True),
+    ("comparison", both_names, False),
+    ("guest-order", next_day, False),
+]

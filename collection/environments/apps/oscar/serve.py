@@ -1,7 +1,4 @@
-"""The shop as a Django project in one file; run by the Python of the shop's own environment.
-
-    python serve.py create FOLDER DATA        makes pictures, search index and database
-    python serve.py serve FOLDER DATA PORT    the shop at http://127.0.0.1:PORT
+"""The shop as a Django project in one file; run by its own environment: `make|fill|serve DATA [PORT]`.
 
 It imports nothing of ours and, before `main`, nothing of Django's: our own environment has neither.
 """
@@ -12,73 +9,39 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
-import io
 import json
+import os
 import pathlib
 import sys
 from typing import Any
 
-OSCAR_APPS = (
-    "oscar.config.Shop",
-    *(
-        f"oscar.apps.{name}"
-        for name in (
-            "analytics.apps.AnalyticsConfig",
-            "checkout.apps.CheckoutConfig",
-            "address.apps.AddressConfig",
-            "shipping.apps.ShippingConfig",
-            "catalogue.apps.CatalogueConfig",
-            "catalogue.reviews.apps.CatalogueReviewsConfig",
-            "communication.apps.CommunicationConfig",
-            "partner.apps.PartnerConfig",
-            "basket.apps.BasketConfig",
-            "payment.apps.PaymentConfig",
-            "offer.apps.OfferConfig",
-            "order.apps.OrderConfig",
-            "customer.apps.CustomerConfig",
-            "search.apps.SearchConfig",
-            "voucher.apps.VoucherConfig",
-            "wishlists.apps.WishlistsConfig",
-            "dashboard.apps.DashboardConfig",
-            "dashboard.reports.apps.ReportsDashboardConfig",
-            "dashboard.users.apps.UsersDashboardConfig",
-            "dashboard.orders.apps.OrdersDashboardConfig",
-            "dashboard.catalogue.apps.CatalogueDashboardConfig",
-            "dashboard.offers.apps.OffersDashboardConfig",
-            "dashboard.partners.apps.PartnersDashboardConfig",
-            "dashboard.pages.apps.PagesDashboardConfig",
-            "dashboard.ranges.apps.RangesDashboardConfig",
-            "dashboard.reviews.apps.ReviewsDashboardConfig",
-            "dashboard.vouchers.apps.VouchersDashboardConfig",
-            "dashboard.communications.apps.CommunicationsDashboardConfig",
-            "dashboard.shipping.apps.ShippingDashboardConfig",
-        )
-    ),
-)
 # Oscar's own page asks a content network for jQuery first; nothing here may leave the machine.
 BASE = (
     '{% extends "oscar/base.html" %}{% load static %}{% block cdn_scripts %}'
     '<script src="{% static "oscar/js/jquery/jquery.min.js" %}"></script>{% endblock %}'
 )
 PICTURE_PX = 300
+# Pictures and their thumbnails, of things that all worlds have.
+MEDIA = pathlib.Path(sys.prefix) / "media"
+# Name -> pounds.
+DELIVERY = {"Standard delivery": "2.95", "Next day delivery": "6.50", "Collection at the quay": "0.00"}
 
 
-def configure(folder: pathlib.Path, data: pathlib.Path) -> None:
-    """Configures Django, with everything that visitors can change in `data`."""
+def configure(data: pathlib.Path) -> None:
+    """Configures Django, with everything that worlds and visitors change in `data`."""
     import django
+    import oscar
     import oscar.defaults
     from django.conf import settings
 
     defaults = {name: getattr(oscar.defaults, name) for name in dir(oscar.defaults) if name.isupper()}
-    contrib = ("admin", "auth", "contenttypes", "sessions", "messages", "staticfiles", "sites", "flatpages")
-    others = ("widget_tweaks", "haystack", "treebeard", "sorl.thumbnail", "django_tables2")
     settings.configure(
         **defaults
         | {
             "SECRET_KEY": "a shop on loopback keeps no secrets",
             "DEBUG": False,
             "ALLOWED_HOSTS": ["oscar.test", "127.0.0.1"],
-            "INSTALLED_APPS": [*(f"django.contrib.{app}" for app in contrib), *OSCAR_APPS, *others],
+            "INSTALLED_APPS": [*oscar.INSTALLED_APPS, "sorl.thumbnail"],
             "SITE_ID": 1,
             "DATABASES": {
                 "default": {
@@ -101,13 +64,15 @@ def configure(folder: pathlib.Path, data: pathlib.Path) -> None:
             "HAYSTACK_CONNECTIONS": {
                 "default": {
                     "ENGINE": "haystack.backends.whoosh_backend.WhooshEngine",
-                    "PATH": str(folder / "index"),
+                    "PATH": str(data / "index"),
                 }
             },
+            # What it keeps by the number of a category would be of another world.
+            "CACHES": {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}},
             "ROOT_URLCONF": _Urls(),
             "STATIC_URL": "/static/",
             "MEDIA_URL": "/media/",
-            "MEDIA_ROOT": str(folder / "media"),
+            "MEDIA_ROOT": str(MEDIA),
             "EMAIL_BACKEND": "django.core.mail.backends.dummy.EmailBackend",
             "DEFAULT_AUTO_FIELD": "django.db.models.BigAutoField",
             "USE_TZ": True,
@@ -121,15 +86,19 @@ def configure(folder: pathlib.Path, data: pathlib.Path) -> None:
         }
     )
     django.setup()
-    _offer_delivery(json.loads((folder / "shop.json").read_text(encoding="utf-8"))["delivery"])
+    _offer_delivery()
+    from haystack.backends.whoosh_backend import WhooshSearchBackend
+
+    # Each search opens the index: a reset puts that of another world in its place.
+    WhooshSearchBackend.setup_complete = property(lambda _: False, lambda *_: None)
 
 
-def _offer_delivery(charges: dict[str, str]) -> None:
+def _offer_delivery() -> None:
     from oscar.apps.shipping.methods import FixedPrice
     from oscar.core.loading import get_class
 
     methods = []
-    for name, pounds in charges.items():
+    for name, pounds in DELIVERY.items():
         method = FixedPrice(decimal.Decimal(pounds), decimal.Decimal(pounds))
         method.name, method.code = name, name.lower().replace(" ", "-")
         methods.append(method)
@@ -172,201 +141,205 @@ class _Urls:
         ]
 
 
-def create(folder: pathlib.Path) -> None:
-    """Fills a new database from `shop.json`, and indexes it."""
+def make(_: pathlib.Path) -> None:
+    """Makes the tables, and what all worlds have."""
     from django.core.management import call_command
     from oscar.core.loading import get_model
 
-    shop = json.loads((folder / "shop.json").read_text(encoding="utf-8"))
     call_command("migrate", verbosity=0)
-    country = get_model("address", "Country").objects.create(
+    get_model("address", "Country").objects.create(
         iso_3166_1_a2="GB", printable_name="United Kingdom", name="UNITED KINGDOM", is_shipping_country=True
     )
-    partner = get_model("partner", "Partner").objects.create(name="Harbour Goods")
-    kind = get_model("catalogue", "ProductClass").objects.create(name="Item", track_stock=True)
-    Category = get_model("catalogue", "Category")
-    categories: dict[str, Any] = {}
-    products = {}
-    for product in shop["catalogue"]:
-        name = product["category"]
-        if name not in categories:
-            categories[name] = Category.objects.add_root({"name": name})
-        products[product["title"]] = _add_product(product, kind, categories[name], partner)
-    _add_vouchers(shop["vouchers"])
-    customers = _add_customers(shop, country)
-    _add_activity(shop, products, customers)
-    for order in sorted(shop["orders"], key=lambda one: one["number"]):
-        _add_order(order, products, customers, country)
-    # The orders were sent long ago, from earlier stock.
-    for product in shop["catalogue"]:
-        products[product["title"]].stockrecords.update(num_in_stock=product["stock"], num_allocated=0)
+    get_model("partner", "Partner").objects.create(name="Harbour Goods")
+    get_model("catalogue", "ProductClass").objects.create(name="Item", track_stock=True)
+    get_model("offer", "Range").objects.create(name="All products", includes_all_products=True)
+
+
+def fill(data: pathlib.Path) -> None:
+    """Writes the world in `world.json` into the database, and indexes it."""
+    from django.apps import apps
+    from django.core.management import call_command
+    from django.db import transaction
+
+    apps.get_app_config("haystack").signal_processor.teardown()  # The index is made once, at the end.
+    rows = json.loads((data / "world.json").read_text(encoding="utf-8"))
+    world = {table: dict(pairs) for table, pairs in rows.items()}
+    with transaction.atomic():
+        products = {title: _add_product(title, row) for title, row in world["products"].items()}
+        _add_vouchers(world["vouchers"])
+        customers = _add_customers(world)
+        _add_orders(world["orders"], products, customers)
+        # The orders were sent long ago, from earlier stock.
+        for title, row in world["products"].items():
+            products[title].stockrecords.update(num_in_stock=row["stock"], num_allocated=0)
+        _add_activity(world, products, customers)
     call_command("rebuild_index", interactive=False, verbosity=0)
 
 
-def _add_product(product: dict[str, Any], kind: Any, category: Any, partner: Any) -> Any:
-    from django.core.files.base import ContentFile
+def _add_product(title: str, row: dict[str, Any]) -> Any:
     from oscar.core.loading import get_model
 
-    created = get_model("catalogue", "Product").objects.create(
-        title=product["title"], upc=product["upc"], description=product["description"], product_class=kind
+    product = get_model("catalogue", "Product").objects.create(
+        title=title,
+        upc=row["upc"],
+        description=row["description"],
+        product_class=get_model("catalogue", "ProductClass").objects.get(),
     )
-    created.categories.add(category)
-    get_model("partner", "StockRecord").objects.create(
-        product=created,
-        partner=partner,
-        partner_sku=product["upc"],
-        price=decimal.Decimal(product["price"]),
+    Category = get_model("catalogue", "Category")
+    known = Category.objects.filter(name=row["category"]).first()
+    product.categories.add(known or Category.objects.add_root({"name": row["category"]}))
+    product.stockrecords.create(
+        partner=get_model("partner", "Partner").objects.get(),
+        partner_sku=row["upc"],
+        price=decimal.Decimal(str(row["price"])),
         num_in_stock=100,
     )
-    image = get_model("catalogue", "ProductImage")(product=created, display_order=0)
-    image.original.save(f"{product['upc']}.png", ContentFile(_picture(product["upc"], product["title"])))
-    return created
+    product.images.create(original=_picture(title.split(" ", 2)[2]), display_order=0)
+    return product
 
 
-def _add_vouchers(vouchers: list[dict[str, Any]]) -> None:
+def _add_vouchers(vouchers: dict[str, dict[str, Any]]) -> None:
     from oscar.core.loading import get_model
 
-    everything = get_model("offer", "Range").objects.create(name="All products", includes_all_products=True)
-    for voucher in vouchers:
-        least = decimal.Decimal(voucher["least"])
+    everything = get_model("offer", "Range").objects.get()
+    for code, row in vouchers.items():
         condition = get_model("offer", "Condition").objects.create(
-            range=everything, type="Value" if least else "Count", value=least or 1
+            range=everything, type="Value" if row["least"] else "Count", value=row["least"] or 1
         )
         benefit = get_model("offer", "Benefit").objects.create(
             range=everything,
-            type="Percentage" if voucher["percent"] else "Absolute",
-            value=voucher["percent"] or decimal.Decimal(voucher["pounds"]),
+            type="Percentage" if row["percent"] else "Absolute",
+            value=row["percent"] or row["pounds"],
         )
         offer = get_model("offer", "ConditionalOffer").objects.create(
-            name=voucher["code"], offer_type="Voucher", condition=condition, benefit=benefit
+            name=code, offer_type="Voucher", condition=condition, benefit=benefit
         )
-        created = get_model("voucher", "Voucher").objects.create(
-            name=voucher["code"],
-            code=voucher["code"],
+        voucher = get_model("voucher", "Voucher").objects.create(
+            name=code,
+            code=code,
             start_datetime=datetime.datetime(2019, 1, 1, tzinfo=datetime.UTC),
-            end_datetime=datetime.datetime(voucher["until"], 12, 31, tzinfo=datetime.UTC),
+            end_datetime=datetime.datetime(row["until"], 12, 31, tzinfo=datetime.UTC),
         )
-        created.offers.add(offer)
+        voucher.offers.add(offer)
 
 
-def _add_customers(shop: dict[str, Any], country: Any) -> dict[str, Any]:
+def _add_customers(world: dict[str, Any]) -> dict[str, Any]:
     from django.contrib.auth import get_user_model
     from oscar.core.loading import get_model
 
-    customers = {}
-    for one in shop["customers"]:
-        customers[one["email"]] = get_user_model().objects.create_user(
-            username=one["first"].lower(),
-            email=one["email"],
-            password=one["password"],
-            first_name=one["first"],
-            last_name=one["last"],
+    customers = {
+        email: get_user_model().objects.create(
+            username=email.partition("@")[0],
+            email=email,
+            password=row["password"],
+            first_name=row["first"],
+            last_name=row["last"],
         )
-    for one in shop["addresses"]:
+        for email, row in world["customers"].items()
+    }
+    for number, row in world["addresses"].items():
         get_model("address", "UserAddress").objects.create(
-            user=customers[one["owner"]],
-            is_default_for_shipping=one["default"],
-            **_address(one, country),
+            id=number,
+            user=customers[row["owner"]],
+            is_default_for_shipping=row["default"],
+            **_address(row),
         )
     return customers
 
 
-def _address(one: dict[str, Any], country: Any) -> dict[str, Any]:
+def _address(row: dict[str, Any]) -> dict[str, Any]:
+    from oscar.core.loading import get_model
+
     return {
-        "first_name": one["first"],
-        "last_name": one["last"],
-        "line1": one["street"],
-        "line4": one["city"],
-        "postcode": one["postcode"],
-        "country": country,
+        "first_name": row["first"],
+        "last_name": row["last"],
+        "line1": row["street"],
+        "line4": row["city"],
+        "postcode": row["postcode"],
+        "country": get_model("address", "Country").objects.get(),
     }
 
 
-def _lines(text: str) -> list[tuple[str, int]]:
-    """Title and quantity of "2 Oak Dibber; 1 Willow Trug"."""
-    parts = (line.partition(" ") for line in text.split("; ") if line)
-    return [(title, int(number)) for number, _, title in parts]
-
-
-def _add_activity(shop: dict[str, Any], products: dict[str, Any], customers: dict[str, Any]) -> None:
+def _add_activity(world: dict[str, Any], products: dict[str, Any], customers: dict[str, Any]) -> None:
     """Baskets, wish lists, reviews and alerts."""
     from oscar.core.loading import get_model
 
-    for one in shop["baskets"]:
-        _basket(one["lines"], products, customers[one["owner"]])
-    for one in shop["wish_lists"]:
+    for number, row in world["baskets"].items():
+        _basket(row["lines"], products, customers[row["owner"]], number)
+    for number, row in world["wish_lists"].items():
         wish_list = get_model("wishlists", "WishList").objects.create(
-            owner=customers[one["owner"]], name=one["name"], visibility=one["visibility"]
+            id=number, owner=customers[row["owner"]], name=row["name"], visibility=row["visibility"]
         )
-        for title, number in _lines(one["lines"]):
-            wish_list.lines.create(product=products[title], title=title, quantity=number)
-    for one in shop["reviews"]:
-        author = {"name": one["name"], "email": one["email"]} if one["name"] else {}
+        for title, quantity in row["lines"]:
+            wish_list.lines.create(product=products[title], title=title, quantity=quantity)
+    for number, row in world["reviews"].items():
+        author = {"name": row["name"], "email": row["email"]} if row["name"] else {}
         get_model("reviews", "ProductReview").objects.create(
-            product=products[one["product"]],
-            title=one["title"],
-            score=one["score"],
-            body=one["body"],
-            user=None if author else customers[one["email"]],
+            id=number,
+            product=products[row["product"]],
+            title=row["title"],
+            score=row["score"],
+            body=row["body"],
+            user=None if author else customers[row["email"]],
             **author,
         )
-    for one in shop["alerts"]:
+    for number, row in world["alerts"].items():
         get_model("customer", "ProductAlert").objects.create(
-            product=products[one["product"]], user=customers[one["email"]], status=one["status"]
+            id=number, product=products[row["product"]], user=customers[row["email"]], status=row["status"]
         )
 
 
-def _basket(lines: str, products: dict[str, Any], owner: Any) -> Any:
+def _basket(lines: list[Any], products: dict[str, Any], owner: Any, number: int | None = None) -> Any:
     from oscar.core.loading import get_class, get_model
 
-    basket = get_model("basket", "Basket").objects.create(owner=owner)
+    basket = get_model("basket", "Basket").objects.create(id=number, owner=owner)
     basket.strategy = get_class("partner.strategy", "Selector")().strategy(user=owner)
-    for title, number in _lines(lines):
-        basket.add_product(products[title], number)
+    for title, quantity in lines:
+        basket.add_product(products[title], quantity)
     return basket
 
 
-def _add_order(
-    one: dict[str, Any], products: dict[str, Any], customers: dict[str, Any], country: Any
-) -> None:
+def _add_orders(orders: dict[str, Any], products: dict[str, Any], customers: dict[str, Any]) -> None:
     from oscar.core.loading import get_class, get_model
 
-    customer = customers[one["email"]]
-    basket = _basket(one["lines"], products, customer)
-    methods = get_class("shipping.repository", "Repository").methods
-    method = next(method for method in methods if method.name == one["delivery"])
-    charge = method.calculate(basket)
-    address = get_model("order", "ShippingAddress").objects.create(**_address(one, country))
-    get_class("order.utils", "OrderCreator")().place_order(
-        basket,
-        get_class("checkout.calculators", "OrderTotalCalculator")().calculate(basket, charge),
-        method,
-        charge,
-        user=customer,
-        shipping_address=address,
-        order_number=one["number"],
-        status="Complete",
-        date_placed=datetime.datetime(2026, 3, 1, 9, tzinfo=datetime.UTC),
-    )
-    basket.submit()
+    methods = {method.name: method for method in get_class("shipping.repository", "Repository").methods}
+    for at, (number, row) in enumerate(orders.items()):
+        basket, method = _basket(row["lines"], products, customers[row["email"]]), methods[row["delivery"]]
+        charge = method.calculate(basket)
+        get_class("order.utils", "OrderCreator")().place_order(
+            basket,
+            get_class("checkout.calculators", "OrderTotalCalculator")().calculate(basket, charge),
+            method,
+            charge,
+            user=customers[row["email"]],
+            shipping_address=get_model("order", "ShippingAddress").objects.create(**_address(row)),
+            order_number=number,
+            status="Complete",
+            date_placed=datetime.datetime(2026, 3, 1 + at, 9, tzinfo=datetime.UTC),
+        )
+        basket.submit()
 
 
-def _picture(upc: str, title: str) -> bytes:
-    """Returns an image of the title on a background colour that depends on the product."""
+def _picture(thing: str) -> str:
+    """The name of a picture of a thing: its name on a background colour of its own."""
     from PIL import Image, ImageDraw
 
-    shade = sum(upc.encode()) * 37
-    image = Image.new("RGB", (PICTURE_PX, PICTURE_PX), (120 + shade % 90, 120 + shade % 71, 120 + shade % 83))
-    ImageDraw.Draw(image).text((20, PICTURE_PX // 2), title, fill="black")
-    png = io.BytesIO()
-    image.save(png, "PNG")
-    return png.getvalue()
+    name = f"{thing.replace(' ', '-')}.png"
+    if not (MEDIA / name).exists():
+        MEDIA.mkdir(exist_ok=True)
+        shade = sum(thing.encode()) * 37
+        image = Image.new("RGB", (PICTURE_PX,) * 2, (120 + shade % 90, 120 + shade % 71, 120 + shade % 83))
+        ImageDraw.Draw(image).text((20, PICTURE_PX // 2), thing, fill="black")
+        part = MEDIA / f"{os.getpid()}-{name}"
+        image.save(part)
+        os.replace(part, MEDIA / name)  # Another process may draw it, too.
+    return name
 
 
-def main(command: str, folder: str, data: str, port: str = "") -> None:
-    configure(pathlib.Path(folder), pathlib.Path(data))
-    if command == "create":
-        create(pathlib.Path(folder))
+def main(command: str, data: str, port: str = "") -> None:
+    configure(pathlib.Path(data))
+    if command != "serve":
+        {"make": make, "fill": fill}[command](pathlib.Path(data))
         return
     from django.core.management import call_command
 

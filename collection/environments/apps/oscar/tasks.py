@@ -1,622 +1,599 @@
-"""Tasks at the shop: templates, and checks of what it holds."""
+"""Tasks at the shop: templates over the rows of its world."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from collection.environments.apps.oscar.site import (
-    BY_TITLE,
-    CATEGORIES,
-    CUSTOMERS,
-    DELIVERY,
-    ENOUGH,
-    FEW,
-    HELD,
-    NEW_PASSWORDS,
-    NONE,
-    PRODUCTS,
-    SECRETS,
-    STANDARD,
-    Address,
-    Alert,
-    Basket,
-    Customer,
-    Holdings,
-    Order,
-    OscarShop,
-    Product,
-    Review,
-    WishList,
-    lines_of,
-    price_of,
-    quantities_of,
-    total_of,
+from collection.environments.apps.answers import Answer, other_values
+from collection.environments.apps.oscar.serve import DELIVERY
+from collection.environments.apps.oscar.world import (
+    email,
+    guest,
+    hashed,
+    list_name,
+    name,
+    next_number,
+    of,
+    opinion,
+    order_number,
+    password,
+    place,
+    quantities,
+    stocked,
+    title,
+    total,
 )
-from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
+from collection.environments.apps.templates import Draw, Goal, Template, ask
+from collection.environments.apps.world import New, Row, World, drop, put
+
+_FACT = re.compile(r"([A-Z][a-z ]+): (\d+)\.")
+_DESIGNER = re.compile(r"Designed by (.+)\.")
+_PLACE = ("first", "last", "street", "city", "postcode")
+_STANDARD = next(iter(DELIVERY))
+# A template for a customer who has signed in, by e-mail address.
+_Mine = Callable[[World, Draw, str], Goal]
 
 
 @dataclasses.dataclass(frozen=True)
-class Goal:
-    """What a task asks for.
+class Password:
+    """A password as the shop keeps it, with a salt of its choice."""
 
-    Attributes:
-      answer: "" if it asks for none.
-      number: whether the answer is the number of the order that it makes.
-    """
+    text: str
 
-    words: str
-    after: Holdings = HELD
-    answer: str = ""
-    number: bool = False
+    @property
+    def example(self) -> str:
+        return hashed(self.text, "salt")
 
-
-Template = Callable[[int], Goal]
+    def accepts(self, value: str) -> bool:
+        parts = value.split("$")
+        return len(parts) == 3 and value == hashed(self.text, parts[1])
 
 
-def oscar_tasks(shop: OscarShop, seed: int) -> list[AppTask]:
-    """Returns one task of each template."""
-    return [_task(shop, name, template(seed), seed) for name, template in TEMPLATES.items()]
+def _mine(template: _Mine) -> Template:
+    def whole(world: World, draw: Draw) -> Goal:
+        mail = draw.choice(list(world["customers"]))
+        goal = template(world, draw, mail)
+        secret = f"<secret>{mail.partition('@')[0]}</secret>"
+        return dataclasses.replace(goal, words=f"Sign in as {mail} with the password {secret}. {goal.words}")
+
+    return whole
 
 
-def _task(shop: OscarShop, name: str, goal: Goal, seed: int) -> AppTask:
-    def check(end: Ending) -> bool:
-        answer = end.answer.strip()
-        return (
-            shop.holdings() == goal.after
-            and (not goal.answer or answer == goal.answer)
-            and (not goal.number or answer == shop.newest_order())
-        )
+def _address(row: Row) -> dict[str, str]:
+    return {column: row[column] for column in _PLACE}
 
-    return make_task(shop, name, seed, f"{goal.words} The shop is {shop.url}/.", check)
+
+def _in_words(row: Row) -> str:
+    return "{first} {last}, {street}, {city}, {postcode}".format(**row)
+
+
+def _price(world: World, title: str) -> float:
+    return world["products"][title]["price"]
+
+
+def _dearest(world: World, titles: Iterable[str]) -> str:
+    return max(titles, key=lambda one: _price(world, one))
 
 
 # Questions.
 
 
-def _asks(words: str, answer: str) -> Goal:
-    return Goal(f"{words} Order and change nothing.", answer=answer)
+def _asks(world: World, words: str, value: Any, others: Iterable[str] = ()) -> Goal:
+    """A question; `others` are names, one of which is right."""
+    name = value[0] if isinstance(value, tuple) else value
+    answer = Answer(value, other_values(others, name) if isinstance(name, str) else ())
+    return Goal(f"{words} Order and change nothing.", world, answer)
 
 
-def _comparison(seed: int) -> Goal:
-    one, other = choose(PRODUCTS, seed, 2), choose(PRODUCTS, seed, 9)
-    cheaper, difference = min((one, other), key=price_of), f"{abs(price_of(one) - price_of(other)):.2f}"
+def _comparison(world: World, draw: Draw) -> Goal:
+    both = draw.sample(list(world["products"]), 2)
+    cheaper, dearer = sorted(both, key=lambda one: _price(world, one))
     words = (
-        f'Which is cheaper, "{one.title}" or "{other.title}", and by how many pounds? '
+        f'Which is cheaper, "{both[0]}" or "{both[1]}", and by how many pounds? '
         "Answer with the product's name and the difference, as in: Umbrella, 3.20."
     )
-    return _asks(words, f"{cheaper.title}, {difference}")
+    return _asks(world, words, (cheaper, round(_price(world, dearer) - _price(world, cheaper), 2)), both)
 
 
-def _in_category(seed: int) -> tuple[str, list[Product]]:
-    category = choose(CATEGORIES, seed)
-    return category, [product for product in PRODUCTS if product.category == category]
+def _categories(world: World, draw: Draw, number: int) -> list[tuple[str, list[str]]]:
+    """Some categories, each with the titles of its products, the cheapest first."""
+    names = draw.sample(sorted({row["category"] for row in world["products"].values()}), number)
+    return [
+        (one, sorted(of(world, "products", category=one), key=lambda title: _price(world, title)))
+        for one in names
+    ]
 
 
-def _cheapest(seed: int) -> Goal:
-    category, products = _in_category(seed)
-    cheapest = min(products, key=price_of)
+def _cheapest(world: World, draw: Draw) -> Goal:
+    ((category, titles),) = _categories(world, draw, 1)
     words = (
-        f'What is the cheapest product in the category "{category}"? Open its page and answer with its name '
-        "and the shop's number for it (UPC), as in: Umbrella, AB12."
+        f'What is the cheapest product in the category "{category}"? Open its page and answer with the '
+        "shop's number for it (UPC) alone."
     )
-    return _asks(words, f"{cheapest.title}, {cheapest.upc}")
+    upcs = {one: row["upc"] for one, row in world["products"].items()}
+    return _asks(world, words, upcs[titles[0]], upcs.values())
 
 
-def _dearest_in_stock(seed: int) -> Goal:
-    category, products = _in_category(seed + 1)
-    dearest = max((product for product in products if product.stock), key=price_of)
+def _dearest_in_stock(world: World, draw: Draw) -> Goal:
+    ((category, titles),) = _categories(world, draw, 1)
+    dearest = [one for one in titles if world["products"][one]["stock"]][-1]
     words = (
         f'What is the dearest product in the category "{category}" that can be had? Answer with its name '
         "and its price in pounds, as in: Umbrella, 13.20."
     )
-    return _asks(words, f"{dearest.title}, {dearest.price}")
+    return _asks(world, words, (dearest, _price(world, dearest)), world["products"])
 
 
-def _best_rated(seed: int) -> Goal:
-    category, products = _in_category(seed + 2)
-    scores = {
-        product.title: sum(review.score for review in HELD.reviews if review.product == product.title)
-        for product in products
-    }
+def _best_rated(world: World, draw: Draw) -> Goal:
+    ((category, titles),) = _categories(world, draw, 1)
+    scores = [
+        (sum(row["score"] for row in of(world, "reviews", product=one).values()), one) for one in titles
+    ]
     words = (
         f'Which product of the category "{category}" do customers rate best? The list can be sorted by '
         "customer rating. Answer with its name alone."
     )
-    return _asks(words, max(scores, key=lambda title: scores[title]))
+    return _asks(world, words, max(scores)[1], world["products"])
 
 
-def _below(seed: int) -> Goal:
-    limit = choose((18, 22, 26, 30, 38, 44), seed)
-    number = sum(price_of(product) < limit for product in PRODUCTS)
-    return _asks(f"How many products cost less than £{limit}? Answer with the number alone.", str(number))
+def _below(world: World, draw: Draw) -> Goal:
+    prices = sorted(_price(world, one) for one in world["products"])
+    limit = draw.choice([one for one in world["products"] if _price(world, one) > prices[2]])
+    words = f'How many of all products of the shop cost less than "{limit}"? Answer with the number alone.'
+    return _asks(world, words, prices.index(_price(world, limit)))
 
 
-def _found_dearest(seed: int) -> Goal:
-    word = choose(("brass", "glass", "steel", "hand", "holds"), seed)
-    found = [
-        product
-        for product in PRODUCTS
-        if word in re.findall(r"\w+", f"{product.title} {product.description}".lower())
-    ]
-    words = f'Search for "{word}": which of the products found is the dearest? Answer with its name alone.'
-    return _asks(words, max(found, key=price_of).title)
+def _found_dearest(world: World, draw: Draw) -> Goal:
+    designers: dict[str, list[str]] = {}
+    for one, row in world["products"].items():
+        designers.setdefault(_DESIGNER.findall(row["description"])[0], []).append(one)
+    designer, found = draw.choice([pair for pair in designers.items() if len(pair[1]) > 1])
+    words = f'Search for "{designer}": which of the products found is the dearest? Answer with its name.'
+    return _asks(world, words, _dearest(world, found), world["products"])
 
 
-def _stock(seed: int) -> Goal:
-    product = choose((*ENOUGH, *FEW), seed * 3)
-    words = f'How many of "{product.title}" has the shop in stock? Answer with the number alone.'
-    return _asks(words, str(product.stock))
+def _fact(world: World, draw: Draw) -> Goal:
+    one, row = draw.row(world, "products")
+    what, figure = draw.choice(_FACT.findall(row["description"]))
+    words = f'What does the description of "{one}" say: "{what}"? Answer with the figure alone.'
+    return _asks(world, words, int(figure))
 
 
-# What is asked for, and the answer, of a product's description.
-FACTS = (
-    ("How many litres does the Enamel Kettle hold?", "1.7"),
-    ("How many litres does the Canvas Duffel Bag hold?", "38"),
-    ("How many centimetres long is the Willow Trug?", "45"),
-    ("How many settings does the Walnut Pepper Mill have, as a word?", "ten"),
-    ("Of which wood is the handle of the Hand Forged Trowel?", "ash"),
-    ("How many centimetres high is the Brass Ship Lamp?", "31"),
-)
+def _not_sold(world: World, draw: Draw) -> Goal:
+    sold = draw.sample(list(world["products"]), 3)
+    missing = next(one for one in draw.distinct(lambda: title(draw), 2) if one not in world["products"])
+    names = ", ".join(f'"{one}"' for one in draw.sample([*sold, missing], 4))
+    words = f"Which of these does the shop not sell at all: {names}? Answer with its name alone."
+    return _asks(world, words, missing, sold)
 
 
-def _fact(seed: int) -> Goal:
-    question, answer = choose(FACTS, seed)
-    return _asks(f"{question} Answer with that alone, in lower case.", answer)
+def _reviewer(world: World, draw: Draw) -> Goal:
+    _, row = draw.row(world, "reviews", lambda one: one["name"])
+    words = 'Who wrote the review "{title}" of "{product}"? Answer with the name alone.'.format(**row)
+    return _asks(world, words, row["name"], [one["name"] for one in world["reviews"].values()])
 
 
-_UNKNOWN = ("Cork Lifebelt", "Slate Cheese Board", "Pewter Tankard", "Hemp Hammock", "Rattan Chair")
+def _order_with(world: World, draw: Draw, mail: str, least: int = 1) -> tuple[str, Row, str]:
+    """Number and row of an order of a customer, and what is in it alone."""
+    number, row = draw.row(world, "orders", lambda one: one["email"] == mail and len(one["lines"]) >= least)
+    return number, row, draw.choice(_titles(row))
 
 
-def _not_sold(seed: int) -> Goal:
-    missing = sorted(choose(_UNKNOWN, seed, offset) for offset in ((0, 2) if seed % 2 else (0,)))
-    sold = [choose(PRODUCTS, seed * 5, 1).title, choose(PRODUCTS, seed * 3, 6).title]
-    names = ", ".join(f'"{name}"' for name in sorted((*missing, *sold)))
-    words = (
-        f"Which of these does the shop not sell at all: {names}? Answer with the names, in this order, as "
-        "in: A, B."
-    )
-    return _asks(words, ", ".join(missing))
+def _order_total(world: World, draw: Draw, mail: str) -> Goal:
+    _, row, product = _order_with(world, draw, mail)
+    words = f'What did the order with "{product}" cost in all? Answer with the pounds alone.'
+    return _asks(world, words, row["total"])
 
 
-def _reviewer(seed: int) -> Goal:
-    reviews = [review for review in HELD.reviews if review.name]
-    review = choose(reviews, seed * 5)
-    words = f'Who wrote the review "{review.title}" of "{review.product}"? Answer with the name alone.'
-    return _asks(words, review.name)
-
-
-def _customer(seed: int) -> tuple[Customer, str]:
-    """A customer, and the words about signing in."""
-    customer = choose(CUSTOMERS, seed)
-    secret = next(name for name, password in SECRETS.items() if password == customer.password)
-    return customer, f"Sign in as {customer.email} with the password <secret>{secret}</secret>."
-
-
-def _order(customer: Customer, seed: int) -> Order:
-    return choose([order for order in HELD.orders if order.email == customer.email], seed, seed // 3)
-
-
-def _order_total(seed: int) -> Goal:
-    customer, words = _customer(seed)
-    order = _order(customer, seed)
-    words += f" What did order {order.number} cost in all? Answer with the pounds alone, as in 12.50."
-    return _asks(words, order.total)
-
-
-def _order_with(seed: int) -> Goal:
-    customer, words = _customer(seed + 1)
-    order = _order(customer, seed + 1)
-    title = choose(sorted(quantities_of(order.lines)), seed)
-    return _asks(f'{words} Which order has "{title}" in it? Answer with its number alone.', order.number)
+def _which_order(world: World, draw: Draw, mail: str) -> Goal:
+    number, _, product = _order_with(world, draw, mail)
+    return _asks(world, f'Which order has "{product}" in it? Answer with its number alone.', int(number))
 
 
 # Orders.
 
 
-@dataclasses.dataclass(frozen=True)
-class Guest:
-    """A customer without an account."""
-
-    first: str
-    last: str
-    street: str
-    city: str
-    postcode: str
-
-    @property
-    def email(self) -> str:
-        return f"{self.first}.{self.last}@example.com".lower()
-
-    @property
-    def place(self) -> tuple[str, str, str, str, str]:
-        return (self.first, self.last, self.street, self.city, self.postcode)
-
-    @property
-    def words(self) -> str:
-        return f"{self.first} {self.last}, {self.street}, {self.city}, {self.postcode}"
-
-
-GUESTS = (
-    Guest("Ida", "Moss", "4 Quay Street", "Leith", "EH6 6NA"),
-    Guest("Tom", "Reeve", "17 Mill Lane", "Cardiff", "CF10 3AT"),
-    Guest("Nora", "Blyth", "2 Castle Row", "York", "YO1 7HH"),
-    Guest("Sam", "Okoro", "80 Harbour Road", "Bristol", "BS1 4DJ"),
-)
-
-
 def _ordered(
-    words: str,
-    quantities: Mapping[str, int],
-    guest: Guest,
-    delivery: str = STANDARD,
-    code: str = "",
+    world: World, number: str, words: str, who: Row, wanted: Mapping[str, int], delivery: str, code: str = ""
 ) -> Goal:
-    """A guest's order."""
-    total = total_of(quantities, delivery, code)
-    order = Order(guest.email, lines_of(quantities), total, delivery, *guest.place, vouchers=code)
-    words += (
-        f" Check out as a guest with the e-mail address {guest.email}; send it to {guest.words}, "
-        f"by {delivery}. Answer with the order's number."
-    )
-    return Goal(words, HELD.but("orders", new=order), number=True)
+    """An order, whose goods are taken from the stock; its number is the answer."""
+    lines, after = quantities(wanted), world
+    for product, taken in lines:
+        after = put(after, "products", product, stock=world["products"][product]["stock"] - taken)
+    row = {
+        "email": who["email"],
+        **_address(who),
+        "lines": lines,
+        "total": total(world, lines, delivery, code),
+        "delivery": delivery,
+        "vouchers": [code] if code else [],
+        "more": "",
+    }
+    words = f"{words} by {delivery}. Answer with the order's number."
+    return Goal(words, put(after, "orders", number, **row), Answer(int(number)))
 
 
-def _guest_order(seed: int) -> Goal:
-    product, quantity = choose(ENOUGH, seed, 3), 1 + seed % 3
-    words = f'Order {quantity} of "{product.title}".'
-    return _ordered(words, {product.title: quantity}, choose(GUESTS, seed))
+def _guest_order(
+    world: World, draw: Draw, words: str, wanted: Mapping[str, int], delivery: str = _STANDARD, code: str = ""
+) -> Goal:
+    who = guest(draw)
+    words += f" Check out as a guest with the e-mail address {who['email']}; send it to {_in_words(who)},"
+    return _ordered(world, next_number(world), words, who, wanted, delivery, code)
 
 
-def _two_products(seed: int) -> Goal:
-    one, other = choose(ENOUGH, seed).title, choose(ENOUGH, seed, 5).title
-    return _ordered(
-        f'Order one "{one}" and one "{other}" together.', {one: 1, other: 1}, choose(GUESTS, seed, 1)
-    )
+def _one_product(world: World, draw: Draw) -> Goal:
+    one, number = draw.choice(stocked(world)), draw.randint(1, 4)
+    return _guest_order(world, draw, f'Order {number} of "{one}".', {one: number})
 
 
-def _out_of_stock(seed: int) -> Goal:
-    wanted, instead = choose(NONE, seed).title, choose(ENOUGH, seed, 7).title
+def _two_products(world: World, draw: Draw) -> Goal:
+    one, two = draw.sample(stocked(world), 2)
+    return _guest_order(world, draw, f'Order one "{one}" and one "{two}" together.', {one: 1, two: 1})
+
+
+def _out_of_stock(world: World, draw: Draw) -> Goal:
+    wanted, instead = draw.choice(stocked(world, 0, 0)), draw.choice(stocked(world))
     words = f'Order one "{wanted}", or, if it cannot be had, one "{instead}" in its place.'
-    return _ordered(words, {instead: 1}, choose(GUESTS, seed, 2))
+    return _guest_order(world, draw, words, {instead: 1})
 
 
-def _too_few(seed: int) -> Goal:
-    product = choose(FEW, seed)
-    words = f'Order 5 of "{product.title}", or, if there are not so many, as many as the shop says it has.'
-    return _ordered(words, {product.title: product.stock}, choose(GUESTS, seed, 3))
+def _too_few(world: World, draw: Draw) -> Goal:
+    one, number = draw.choice(stocked(world, 1, 4)), draw.randint(5, 8)
+    words = f'Order {number} of "{one}", or, if there are not so many, as many as the shop says it has.'
+    return _guest_order(world, draw, words, {one: world["products"][one]["stock"]})
 
 
-def _delivery(seed: int) -> Goal:
-    product, delivery = choose(ENOUGH, seed, 9), list(DELIVERY)[1 + seed % 2]
-    return _ordered(f'Order one "{product.title}".', {product.title: 1}, choose(GUESTS, seed, 1), delivery)
+def _delivery(world: World, draw: Draw) -> Goal:
+    one, delivery = draw.choice(stocked(world)), draw.other(DELIVERY, _STANDARD)
+    return _guest_order(world, draw, f'Order one "{one}".', {one: 1}, delivery)
 
 
-# Less by any voucher, they still cost whole pence.
-_GOOD, _REFUSED = ("HARBOUR10", "SPRING25", "FIVER"), ("OLDROPE", "ANCHOR500", "MERMAID")
-_WHOLE = tuple(product for product in ENOUGH if not price_of(product) % Decimal("0.20"))
+def _voucher(world: World, draw: Draw) -> Goal:
+    one, code = draw.choice(stocked(world)), draw.choice(list(world["vouchers"])[:2])
+    return _guest_order(world, draw, f'Order one "{one}" with the voucher {code}.', {one: 1}, code=code)
 
 
-def _voucher(seed: int) -> Goal:
-    product, code = choose(_WHOLE, seed), choose(_GOOD, seed)
-    words = f'Order one "{product.title}" with the voucher {code}.'
-    return _ordered(words, {product.title: 1}, choose(GUESTS, seed), code=code)
-
-
-def _refused_voucher(seed: int) -> Goal:
-    product, refused, code = choose(_WHOLE, seed, 2), choose(_REFUSED, seed), choose(_GOOD, seed, 1)
+def _refused_voucher(world: World, draw: Draw) -> Goal:
+    one, codes = draw.choice(stocked(world)), list(world["vouchers"])
+    refused, code = draw.choice(codes[2:]), draw.choice(codes[:2])
     words = (
-        f'Order one "{product.title}" with the voucher {refused}, or, if the basket does not accept it, '
-        f"with the voucher {code}."
+        f'Order one "{one}" with the voucher {refused}, or, if the basket does not accept it, with the '
+        f"voucher {code}."
     )
-    return _ordered(words, {product.title: 1}, choose(GUESTS, seed, 3), code=code)
+    return _guest_order(world, draw, words, {one: 1}, code=code)
 
 
-def _of(kind: str, customer: Customer) -> list[Any]:
-    """The customer's entries of a kind."""
-    return [one for one in getattr(HELD, kind) if getattr(one, "owner", "") == customer.email]
+def _cheapest_of_each(world: World, draw: Draw) -> Goal:
+    found = _categories(world, draw, 3)
+    wanted = {next(one for one in titles if world["products"][one]["stock"]): 1 for _, titles in found}
+    names = ", ".join(f'"{category}"' for category, _ in found)
+    words = f"Of each of these categories, order one of the cheapest product that can be had: {names}."
+    return _guest_order(world, draw, words, wanted)
 
 
-def _buy_basket(words: str, customer: Customer, address: Address, delivery: str) -> Goal:
-    (basket,) = _of("baskets", customer)
-    place = (address.first, address.last, address.street, address.city, address.postcode)
-    total = total_of(quantities_of(basket.lines), delivery)
-    order = Order(customer.email, basket.lines, total, delivery, *place)
-    words += f" and by {delivery}. Answer with the order's number."
-    return Goal(words, HELD.but("baskets", basket).but("orders", new=order), number=True)
+def _basket(world: World, mail: str) -> tuple[int, dict[str, int]]:
+    """Number and lines of a customer's basket."""
+    ((key, row),) = of(world, "baskets", owner=mail).items()
+    return key, dict(row["lines"])
 
 
-def _to_known_address(seed: int) -> Goal:
-    customer, words = _customer(seed)
-    address = choose(_of("addresses", customer), seed // 3 + seed)
-    words += f" Order what is in the basket, to the address in {address.city} of the address book"
-    return _buy_basket(words, customer, address, choose(list(DELIVERY), seed))
+def _buy_basket(world: World, draw: Draw, mail: str, words: str, where: Row) -> Goal:
+    key, lines = _basket(world, mail)
+    delivery, who = draw.choice(list(DELIVERY)), {**where, "email": mail}
+    words = f"Order what is in the basket, to the {words} and"
+    return _ordered(drop(world, "baskets", key), order_number(key), words, who, lines, delivery)
 
 
-def _to_new_address(seed: int) -> Goal:
-    customer, words = _customer(seed + 2)
-    guest = choose(GUESTS, seed)
-    address = Address(customer.email, *guest.place)
-    words += f" Order what is in the basket, to the new address {guest.words},"
-    goal = _buy_basket(words, customer, address, choose(list(DELIVERY), seed, 1))
+def _known_address(world: World, draw: Draw, mail: str) -> Goal:
+    _, row = draw.row(world, "addresses", lambda one: one["owner"] == mail)
+    return _buy_basket(world, draw, mail, f"address in {row['city']} of the address book", row)
+
+
+def _with_address(world: World, mail: str, where: Row) -> World:
+    return put(world, "addresses", New(), owner=mail, **_address(where), default=0, more="")
+
+
+def _new_address(world: World, draw: Draw, mail: str) -> Goal:
+    where = guest(draw)
     # The shop keeps it in the address book.
-    return dataclasses.replace(goal, after=goal.after.but("addresses", new=address))
+    after = _with_address(world, mail, where)
+    return _buy_basket(after, draw, mail, f"new address {_in_words(where)},", where)
 
 
 # Baskets.
 
 
-def _fill(seed: int) -> Goal:
-    titles = sorted(choose(ENOUGH, seed, offset).title for offset in (1, 4, 8))
-    wanted = {title: 1 + (seed + at) % 3 for at, title in enumerate(titles)}
-    listed = ", ".join(f'{number} of "{title}"' for title, number in wanted.items())
-    after = HELD.but("baskets", new=Basket("", lines_of(wanted)))
-    return Goal(f"Without signing in, put into the basket: {listed}. Do not order.", after)
+def _fill(world: World, draw: Draw) -> Goal:
+    wanted = {one: draw.randint(1, 3) for one in draw.sample(stocked(world), 3)}
+    listed = ", ".join(f'{number} of "{one}"' for one, number in wanted.items())
+    basket = {"owner": "", "status": "Open", "vouchers": [], "lines": quantities(wanted)}
+    words = f"Without signing in, put into the basket: {listed}. Do not order."
+    return Goal(words, put(world, "baskets", New(), **basket))
 
 
-def _basket_change(
-    words: str, change: Callable[[dict[str, int], int], tuple[str, dict[str, int]]]
-) -> Template:
-    """A change of a customer's basket: `words` has the title, and the new quantity."""
-
-    def goal(seed: int) -> Goal:
-        customer, start = _customer(seed)
-        (basket,) = _of("baskets", customer)
-        title, lines = change(quantities_of(basket.lines), seed)
-        new = dataclasses.replace(basket, lines=lines_of(lines))
-        text = words.format(title=title, number=lines.get(title))
-        return Goal(f"{start} {text} Do not order.", HELD.but("baskets", basket, new))
-
-    return goal
+def _with_lines(world: World, mail: str, **lines: int) -> World:
+    """What it holds when a customer's basket has other numbers of some titles; 0 takes one out."""
+    key, old = _basket(world, mail)
+    left = {one: number for one, number in {**old, **lines}.items() if number}
+    return put(world, "baskets", key, lines=quantities(left))
 
 
-def _other_number(lines: dict[str, int], seed: int) -> tuple[str, dict[str, int]]:
-    title = choose(sorted(lines), seed, seed // 3)
-    return title, lines | {title: lines[title] + 1 + seed % 2}
+def _quantity(world: World, draw: Draw, mail: str) -> Goal:
+    one, old = draw.choice(list(_basket(world, mail)[1].items()))
+    new = draw.other(range(1, 9), old)
+    words = f'Change the quantity of "{one}" in the basket to {new}. Do not order.'
+    return Goal(words, _with_lines(world, mail, **{one: new}))
 
 
-def _less(lines: dict[str, int], seed: int) -> tuple[str, dict[str, int]]:
-    title = choose(sorted(lines), seed, 1)
-    return title, {one: number for one, number in lines.items() if one != title}
+def _remove(world: World, draw: Draw, mail: str) -> Goal:
+    one = draw.choice(list(_basket(world, mail)[1]))
+    return Goal(f'Remove "{one}" from the basket. Do not order.', _with_lines(world, mail, **{one: 0}))
 
 
-def _less_dearest(lines: dict[str, int], seed: int) -> tuple[str, dict[str, int]]:
-    """Not the dearest line: the product whose price is the highest."""
-    title = max(lines, key=lambda one: price_of(BY_TITLE[one]))
-    return title, {one: number for one, number in lines.items() if one != title}
+def _remove_dearest(world: World, draw: Draw, mail: str) -> Goal:
+    _, lines = _basket(world, mail)
+    dearest = _dearest(world, lines)
+    kept = draw.choice([one for one in lines if one != dearest])
+    words = (
+        "Remove from the basket the product whose price for one is the highest, and raise the quantity of "
+        f'"{kept}" by one. Do not order.'
+    )
+    return Goal(words, _with_lines(world, mail, **{dearest: 0, kept: lines[kept] + 1}))
 
 
-def _save(seed: int) -> Goal:
-    customer, words = _customer(seed + 1)
-    (basket,) = _of("baskets", customer)
-    lines = quantities_of(basket.lines)
-    title, rest = _less(lines, seed)
-    saved = Basket(customer.email, lines_of({title: lines[title]}), "Saved")
-    after = HELD.but("baskets", basket, dataclasses.replace(basket, lines=lines_of(rest)))
-    return Goal(f'{words} Save "{title}" in the basket for later.', after.but("baskets", new=saved))
+def _save(world: World, draw: Draw, mail: str) -> Goal:
+    one, number = draw.choice(list(_basket(world, mail)[1].items()))
+    saved = {"owner": mail, "status": "Saved", "vouchers": [], "lines": [[one, number]]}
+    after = put(_with_lines(world, mail, **{one: 0}), "baskets", New(), **saved)
+    return Goal(f'Save "{one}" in the basket for later.', after)
 
 
-def _again(seed: int) -> Goal:
-    customer, words = _customer(seed + 2)
-    (basket,), order = _of("baskets", customer), _order(customer, seed + 1)
-    lines = quantities_of(basket.lines)
-    for title, number in quantities_of(order.lines).items():
-        lines[title] = lines.get(title, 0) + number
-    new = dataclasses.replace(basket, lines=lines_of(lines))
-    words += (
-        f" Put all that order {order.number} had into the basket again, in addition to what is there. "
+def _with_more(world: World, mail: str, more: Mapping[str, int]) -> World:
+    _, old = _basket(world, mail)
+    return _with_lines(world, mail, **{one: old.get(one, 0) + number for one, number in more.items()})
+
+
+def _again(world: World, draw: Draw, mail: str) -> Goal:
+    _, row, product = _order_with(world, draw, mail)
+    words = (
+        f'Put all that the order with "{product}" had into the basket again, in addition to what is there. '
         "Do not order."
     )
-    return Goal(words, HELD.but("baskets", basket, new))
+    return Goal(words, _with_more(world, mail, dict(row["lines"])))
 
 
 # Wish lists.
 
 
-_LISTS = ("Garden party", "Winter", "Moving house", "For Grandmother", "Camping")
+def _a_list(
+    world: World, draw: Draw, mail: str, where: Callable[[list[str]], object] = bool
+) -> tuple[int, str, list[str]]:
+    """Number, name and titles of a wish list."""
+    key, row = draw.row(world, "wish_lists", lambda one: one["owner"] == mail and where(_titles(one)))
+    return key, row["name"], _titles(row)
 
 
-def _wish_list(seed: int) -> Goal:
-    customer, words = _customer(seed)
-    name = choose(_LISTS, seed)
-    product = choose(PRODUCTS, seed * 3)
-    new = WishList(customer.email, name, lines_of({product.title: 1}))
-    words += f' Make a new private wish list "{name}" and put "{product.title}" on it.'
-    return Goal(words, HELD.but("wish_lists", new=new))
+def _titles(row: Row) -> list[str]:
+    return [one for one, _ in row["lines"]]
 
 
-def _wish(seed: int) -> Goal:
-    customer, words = _customer(seed + 1)
-    wish_list = choose(_of("wish_lists", customer), seed)
-    has = quantities_of(wish_list.lines)
-    product = choose([product for product in ENOUGH if product.title not in has], seed, 2)
-    new = dataclasses.replace(wish_list, lines=lines_of(has | {product.title: 1}))
-    words += f' Add "{product.title}" to the wish list "{wish_list.name}".'
-    return Goal(words, HELD.but("wish_lists", wish_list, new))
+def _listed(world: World, key: int | New, titles: Iterable[str], **values: Any) -> World:
+    return put(world, "wish_lists", key, **values, lines=quantities(dict.fromkeys(titles, 1)))
 
 
-def _move_wish(seed: int) -> Goal:
-    customer, words = _customer(seed + 2)
-    one, other = _of("wish_lists", customer)
-    source, target = (one, other) if seed % 2 else (other, one)
-    has = quantities_of(source.lines)
-    title = choose(sorted(has), seed)
-    rest = lines_of({name: number for name, number in has.items() if name != title})
-    more = lines_of(quantities_of(target.lines) | {title: 1})
-    after = HELD.but("wish_lists", source, dataclasses.replace(source, lines=rest))
-    after = after.but("wish_lists", target, dataclasses.replace(target, lines=more))
-    return Goal(f'{words} Move "{title}" from the wish list "{source.name}" to "{target.name}".', after)
+def _new_list(world: World, draw: Draw, mail: str, words: str, titles: Iterable[str]) -> Goal:
+    name = list_name(draw)
+    after = _listed(world, New(), titles, owner=mail, name=name, visibility="Private", shared=[])
+    return Goal(f'Make a new private wish list "{name}" {words}.', after)
 
 
-def _rename_list(seed: int) -> Goal:
-    customer, words = _customer(seed)
-    wish_list, name = choose(_of("wish_lists", customer), seed // 2), choose(_LISTS, seed, 2)
-    new = dataclasses.replace(wish_list, name=name)
-    words += f' Rename the wish list "{wish_list.name}" to "{name}".'
-    return Goal(words, HELD.but("wish_lists", wish_list, new))
+def _wish_list(world: World, draw: Draw, mail: str) -> Goal:
+    one = draw.choice(list(world["products"]))
+    return _new_list(world, draw, mail, f'and put "{one}" on it', [one])
+
+
+def _wish(world: World, draw: Draw, mail: str) -> Goal:
+    key, name, titles = _a_list(world, draw, mail)
+    one = draw.choice([one for one in stocked(world) if one not in titles])
+    return Goal(f'Add "{one}" to the wish list "{name}".', _listed(world, key, [*titles, one]))
+
+
+def _move_wish(world: World, draw: Draw, mail: str) -> Goal:
+    key, name, titles = _a_list(world, draw, mail)
+    ((other, row),) = [pair for pair in of(world, "wish_lists", owner=mail).items() if pair[0] != key]
+    one = draw.choice(titles)
+    after = _listed(world, key, [kept for kept in titles if kept != one])
+    after = _listed(after, other, [*_titles(row), one])
+    return Goal(f'Move "{one}" from the wish list "{name}" to "{row["name"]}".', after)
+
+
+def _rename_list(world: World, draw: Draw, mail: str) -> Goal:
+    (key, name, _), new = _a_list(world, draw, mail), list_name(draw)
+    return Goal(f'Rename the wish list "{name}" to "{new}".', put(world, "wish_lists", key, name=new))
+
+
+def _wish_dearest(world: World, draw: Draw, mail: str) -> Goal:
+    dearest = _dearest(world, _basket(world, mail)[1])
+    key, name, titles = _a_list(world, draw, mail, lambda titles: dearest not in titles)
+    words = f'Add the product of the basket whose price for one is the highest to the wish list "{name}".'
+    return Goal(words, _listed(world, key, [*titles, dearest]))
+
+
+def _wishes_to_basket(world: World, draw: Draw, mail: str) -> Goal:
+    _, name, titles = _a_list(world, draw, mail, lambda titles: len(titles) == 3)
+    more = {one: 1 for one in titles if world["products"][one]["stock"]}
+    words = (
+        f'Put one of each product of the wish list "{name}" that can be had into the basket, in addition to '
+        "what is there. Leave the list as it is, and do not order."
+    )
+    return Goal(words, _with_more(world, mail, more))
+
+
+def _list_of_order(world: World, draw: Draw, mail: str) -> Goal:
+    _, row, product = _order_with(world, draw, mail, least=3)
+    words = f'with one of each product of the order that has "{product}" in it'
+    return _new_list(world, draw, mail, words, _titles(row))
 
 
 # Reviews and alerts.
 
 
-_OPINIONS = (
-    ("Worth the wait", "It took two weeks and I do not regret it."),
-    ("Heavier than it looks", "Carry it with both hands."),
-    ("Exactly as shown", "The colour is the one of the picture."),
-    ("My second one", "The first went overboard."),
-)
+def _review(
+    world: World, draw: Draw, product: str, start: str, mail: str, name: str = "", end: str = ""
+) -> Goal:
+    (text, body), score = opinion(draw), draw.randint(1, 5)
+    words = f'{start}: give it {score} of 5 stars, the title "{text}" and the text "{body}".{end}'
+    row = {"product": product, "title": text, "score": score, "body": body, "email": mail, "name": name}
+    return Goal(words, put(world, "reviews", New(), **row, votes=0))
 
 
-def _review(product: Product, seed: int, email: str, name: str = "") -> tuple[str, Review]:
-    """Words and review."""
-    (title, body), score = choose(_OPINIONS, seed), 1 + seed % 5
-    words = f'give it {score} of 5 stars, the title "{title}" and the text "{body}"'
-    return words, Review(product.title, title, score, body, email, name)
+def _guest_review(world: World, draw: Draw) -> Goal:
+    product, (first, last) = draw.choice(list(world["products"])), name(draw)
+    mail = email(first, last)
+    end = f" The name is {first} and the e-mail address {mail}."
+    return _review(world, draw, product, f'Without signing in, review "{product}"', mail, first, end)
 
 
-def _guest_review(seed: int) -> Goal:
-    product, guest = choose(PRODUCTS, seed * 3, 4), choose(GUESTS, seed)
-    words, review = _review(product, seed, guest.email, guest.first)
-    words = (
-        f'Without signing in, review "{product.title}": {words}. The name is {guest.first} and the e-mail '
-        f"address {guest.email}."
-    )
-    return Goal(words, HELD.but("reviews", new=review))
-
-
-def _first_review(seed: int) -> Goal:
+def _first_review(world: World, draw: Draw, mail: str) -> Goal:
     """The shop takes one review of a product from a customer."""
-    customer, start = _customer(seed)
-    done = {review.product for review in HELD.reviews if review.email == customer.email}
-    old = choose([product for product in PRODUCTS if product.title in done], seed, 1)
-    new = choose([product for product in PRODUCTS if product.title not in done], seed, 2)
-    words, review = _review(new, seed + 1, customer.email)
-    titles = [f'"{product.title}"' for product in ((old, new) if seed % 2 else (new, old))]
-    words = (
-        f"{start} Of {' and '.join(titles)}, this customer has reviewed one already, and the shop takes no "
-        f"second review of it. Review the other: {words}."
+    done = [row["product"] for row in of(world, "reviews", email=mail).values()]
+    new = draw.choice([one for one in world["products"] if one not in done])
+    titles = " and ".join(f'"{one}"' for one in draw.sample([draw.choice(done), new], 2))
+    start = (
+        f"Of {titles}, this customer has reviewed one already, and the shop takes no second review of it. "
+        "Review the other"
     )
-    return Goal(words, HELD.but("reviews", new=review))
+    return _review(world, draw, new, start, mail)
 
 
-def _guest_alert(seed: int) -> Goal:
-    product, guest = choose(NONE, seed), choose(GUESTS, seed)
-    words = (
-        f'Without signing in, have the shop notify {guest.email} when "{product.title}" is available again.'
-    )
-    return Goal(words, HELD.but("alerts", new=Alert(product.title, guest.email, "Unconfirmed")))
+def _guest_alert(world: World, draw: Draw) -> Goal:
+    one, mail = draw.choice(stocked(world, 0, 0)), guest(draw)["email"]
+    words = f'Without signing in, have the shop notify {mail} when "{one}" is available again.'
+    return Goal(words, put(world, "alerts", New(), product=one, email=mail, status="Unconfirmed"))
 
 
-def _cancel_alert(seed: int) -> Goal:
-    customer, words = _customer(seed)
-    alert = choose([alert for alert in HELD.alerts if alert.email == customer.email], seed)
-    new = dataclasses.replace(alert, status="Cancelled")
-    words += f' Cancel the alert for "{alert.product}" alone.'
-    return Goal(words, HELD.but("alerts", alert, new))
+def _cancel_alert(world: World, draw: Draw, mail: str) -> Goal:
+    key, row = draw.row(world, "alerts", lambda one: one["email"] == mail)
+    words = f'Cancel the alert for "{row["product"]}" alone.'
+    return Goal(words, put(world, "alerts", key, status="Cancelled"))
 
 
 # Accounts.
 
 
-def _register(seed: int) -> Goal:
-    guest, password = choose(GUESTS, seed), choose(NEW_PASSWORDS, seed)
-    words = f"Open an account for the e-mail address {guest.email} with the password {password}."
-    return Goal(words, HELD.but("customers", new=Customer(guest.email, "", "", password)))
+def _register(world: World, draw: Draw) -> Goal:
+    mail, new = guest(draw)["email"], password(draw)
+    words = f"Open an account for the e-mail address {mail} with the password {new}."
+    return Goal(words, put(world, "customers", mail, first="", last="", password=Password(new)))
 
 
-def _rename(seed: int) -> Goal:
-    customer, words = _customer(seed)
-    last = choose(("Greenhalgh", "Sorensen", "Ibarra", "Whitlock"), seed)
-    words += f" Change the last name in the profile to {last}."
-    return Goal(words, HELD.but("customers", customer, dataclasses.replace(customer, last=last)))
+def _rename(world: World, draw: Draw, mail: str) -> Goal:
+    first, last = name(draw)
+    words = f"Change the name in the profile: the first name is {first}, the last name {last}."
+    return Goal(words, put(world, "customers", mail, first=first, last=last))
 
 
-def _password(seed: int) -> Goal:
-    customer, words = _customer(seed + 1)
-    new = dataclasses.replace(customer, password=choose(NEW_PASSWORDS, seed))
-    words += f" Change the password of the account to {new.password}."
-    return Goal(words, HELD.but("customers", customer, new))
+def _password(world: World, draw: Draw, mail: str) -> Goal:
+    new = password(draw)
+    after = put(world, "customers", mail, password=Password(new))
+    return Goal(f"Change the password of the account to {new}.", after)
 
 
-def _add_address(seed: int) -> Goal:
-    customer, words = _customer(seed + 2)
-    guest = choose(GUESTS, seed, 1)
-    words += f" Add the address {guest.words} to the address book."
-    return Goal(words, HELD.but("addresses", new=Address(customer.email, *guest.place)))
+def _add_address(world: World, draw: Draw, mail: str) -> Goal:
+    where = guest(draw)
+    words = f"Add the address {_in_words(where)} to the address book."
+    return Goal(words, _with_address(world, mail, where))
 
 
-def _correct_address(seed: int) -> Goal:
-    customer, words = _customer(seed)
-    address = choose(_of("addresses", customer), seed // 2)
-    street = choose(("5 Mill Pond", "22 Rope Walk", "1 Chapel Hill", "40 Tar Lane"), seed)
-    words += f" In the address book, the street of the address in {address.city} is now {street}: correct it."
-    return Goal(words, HELD.but("addresses", address, dataclasses.replace(address, street=street)))
+def _an_address(world: World, draw: Draw, mail: str) -> tuple[int, Row]:
+    return draw.row(world, "addresses", lambda one: one["owner"] == mail)
 
 
-def _remove_address(seed: int) -> Goal:
-    customer, words = _customer(seed + 1)
-    address = choose(_of("addresses", customer), seed)
-    words += f" Delete the address in {address.city} from the address book."
-    return Goal(words, HELD.but("addresses", address))
+def _correct_address(world: World, draw: Draw, mail: str) -> Goal:
+    key, row = _an_address(world, draw, mail)
+    street = place(draw)["street"]
+    words = f"In the address book, the street of the address in {row['city']} is now {street}: correct it."
+    return Goal(words, put(world, "addresses", key, street=street))
 
 
-def _default_address(seed: int) -> Goal:
-    customer, words = _customer(seed)
-    old, new = sorted(_of("addresses", customer), key=lambda one: not one.default)
-    words += f" Make the address in {new.city} the default one for shipping."
-    after = HELD.but("addresses", old, dataclasses.replace(old, default=0))
-    return Goal(words, after.but("addresses", new, dataclasses.replace(new, default=1)))
+def _remove_address(world: World, draw: Draw, mail: str) -> Goal:
+    key, row = _an_address(world, draw, mail)
+    words = f"Delete the address in {row['city']} from the address book."
+    return Goal(words, drop(world, "addresses", key))
 
 
-QUESTIONS: dict[str, Template] = {
-    "comparison": _comparison,
-    "cheapest": _cheapest,
-    "dearest-in-stock": _dearest_in_stock,
-    "best-rated": _best_rated,
-    "below": _below,
-    "found-dearest": _found_dearest,
-    "stock": _stock,
-    "fact": _fact,
-    "not-sold": _not_sold,
-    "reviewer": _reviewer,
+def _default_address(world: World, draw: Draw, mail: str) -> Goal:
+    ((old, _),) = of(world, "addresses", owner=mail, default=1).items()
+    ((key, row),) = of(world, "addresses", owner=mail, default=0).items()
+    after = put(put(world, "addresses", old, default=0), "addresses", key, default=1)
+    return Goal(f"Make the address in {row['city']} the default one for shipping.", after)
+
+
+def _order_address(world: World, draw: Draw, mail: str) -> Goal:
+    cities = [row["city"] for row in of(world, "addresses", owner=mail).values()]
+    _, row = draw.row(world, "orders", lambda one: one["email"] == mail and one["city"] not in cities)
+    product = draw.choice(_titles(row))
+    words = f'Add the address to which the order with "{product}" was sent to the address book.'
+    return Goal(words, _with_address(world, mail, row))
+
+
+_STOCK = 'How many of "{key}" has the shop in stock? Answer with the number alone.'
+_OF_CUSTOMERS: dict[str, _Mine] = {
     "order-total": _order_total,
-    "order-with": _order_with,
-}
-CHANGES: dict[str, Template] = {
-    "guest-order": _guest_order,
-    "two-products": _two_products,
-    "out-of-stock": _out_of_stock,
-    "too-few": _too_few,
-    "delivery": _delivery,
-    "voucher": _voucher,
-    "refused-voucher": _refused_voucher,
-    "known-address": _to_known_address,
-    "new-address": _to_new_address,
-    "fill-basket": _fill,
-    "quantity": _basket_change('Change the quantity of "{title}" in the basket to {number}.', _other_number),
-    "remove": _basket_change('Remove "{title}" from the basket.', _less),
-    "remove-dearest": _basket_change(
-        "Remove from the basket the product whose price for one is the highest.", _less_dearest
-    ),
+    "order-with": _which_order,
+    "known-address": _known_address,
+    "new-address": _new_address,
+    "quantity": _quantity,
+    "remove": _remove,
+    "remove-dearest": _remove_dearest,
     "save-for-later": _save,
     "order-again": _again,
     "wish-list": _wish_list,
     "wish": _wish,
     "move-wish": _move_wish,
     "rename-list": _rename_list,
-    "guest-review": _guest_review,
+    "wish-dearest": _wish_dearest,
+    "wishes-to-basket": _wishes_to_basket,
+    "list-of-order": _list_of_order,
     "first-review": _first_review,
-    "guest-alert": _guest_alert,
     "cancel-alert": _cancel_alert,
-    "register": _register,
     "rename": _rename,
     "password": _password,
     "add-address": _add_address,
     "correct-address": _correct_address,
     "remove-address": _remove_address,
     "default-address": _default_address,
+    "order-address": _order_address,
 }
-TEMPLATES = QUESTIONS | CHANGES
+TEMPLATES: dict[str, Template] = {
+    "comparison": _comparison,
+    "cheapest": _cheapest,
+    "dearest-in-stock": _dearest_in_stock,
+    "best-rated": _best_rated,
+    "below": _below,
+    "found-dearest": _found_dearest,
+    "stock": ask(_STOCK, "products", "stock", lambda one: one["stock"]),
+    "fact": _fact,
+    "not-sold": _not_sold,
+    "reviewer": _reviewer,
+    "guest-order": _one_product,
+    "two-products": _two_products,
+    "out-of-stock": _out_of_stock,
+    "too-few": _too_few,
+    "delivery": _delivery,
+    "voucher": _voucher,
+    "refused-voucher": _refused_voucher,
+    "cheapest-of-each": _cheapest_of_each,
+    "fill-basket": _fill,
+    "guest-review": _guest_review,
+    "guest-alert": _guest_alert,
+    "register": _register,
+    **{name: _mine(template) for name, template in _OF_CUSTOMERS.items()},
+}
+CARRIED = (
+    *("comparison", "below", "cheapest-of-each", "wish-dearest", "list-of-order", "order-address"),
+    "wishes-to-basket",
+)
