@@ -370,3 +370,38 @@ POLICIES: dict[str, Policy] = {
     "deprecated-in": deprecated_in,
     "editors": editors,
 }
+
+
+def default_in_a_sentence(page: Page) -> Playing:
+    name = quoted(page)[0]
+    page, value = yield from fact(page, function(page), rf"[^)]*?\b{name}=([^,)]+)")
+    yield done(f"The default of {name} is {value}.")
+
+
+def keyword_only_the_other_way_round(page: Page) -> Playing:
+    _, text = yield from fact(page, function(page), r"[^)]*?\*, ([^)]*)\)")
+    yield done(" and ".join(one.partition("=")[0] for one in text.split(", ")[::-1]))
+
+
+def page_by_the_module_index(page: Page) -> Playing:
+    page = yield from open_page("py-modindex.html")
+    page = yield from linked(page, f"api/{quoted(page)[0]}.html#module-{quoted(page)[0]}")
+    yield done("Here it is.")
+
+
+def all_four(page: Page) -> Playing:
+    yield done(asked(page, r"version: (.*)\? Answer"))
+
+
+def too_early(page: Page) -> Playing:
+    """Stops at the page that only leads to the other."""
+    yield from stop(page)
+
+
+OTHER_WAYS: list[tuple[str, Policy, bool]] = [
+    ("default-value", default_in_a_sentence, True),
+    ("keyword-only", keyword_only_the_other_way_round, True),
+    ("module-page", page_by_the_module_index, True),
+    ("oldest", all_four, False),
+    ("next-page", too_early, False),
+]

@@ -71,7 +71,7 @@ def members(page: Page) -> list[str]:
     return [line for line in lines[start:] if re.fullmatch(_ISLAND, line)]
 
 
-def highest(page: Page) -> Playing:
+def highest_of(page: Page) -> Generator[Move, Page, tuple[str, int]]:
     (group,) = quoted(page)
     page = yield from open_page(f"Category:{group}")
     metres = {}
@@ -79,7 +79,12 @@ def highest(page: Page) -> Playing:
         page = yield from article(page, title)
         metres[title] = int(page.match(r"rises to (\d+) metres")[1])
     best = max(metres, key=lambda title: metres[title])
-    yield done(f"{best}, {metres[best]}")
+    return best, metres[best]
+
+
+def highest(page: Page) -> Playing:
+    best, metres = yield from highest_of(page)
+    yield done(f"{best}, {metres}")
 
 
 def category(page: Page) -> Playing:
@@ -445,11 +450,15 @@ def categorise(page: Page) -> Playing:
 def talk(page: Page) -> Playing:
     _, title, heading, text = quoted(page)
     yield from log_in(page)
-    page = yield from open_page(f"Talk:{title}", action="edit", section="new")
-    subject, area = page.one(tag="input", name="wpSummary"), page.one(tag="textarea", name="wpTextbox1")
-    page = yield "Write the topic", [type_in(subject, heading), type_in(area, text)]
-    page = yield from save(page)
+    page = yield from new_section(f"Talk:{title}", heading, text)
     yield from finished(page)
+
+
+def new_section(title: str, heading: str, text: str) -> Moves:
+    page = yield from open_page(title, action="edit", section="new")
+    subject, area = page.one(tag="input", name="wpSummary"), page.one(tag="textarea", name="wpTextbox1")
+    page = yield "Write the section", [type_in(subject, heading), type_in(area, text)]
+    return (yield from save(page))
 
 
 def move(page: Page) -> Playing:
@@ -618,3 +627,51 @@ POLICIES: dict[str, Policy] = {
     "protect": protect,
     "real-name": real_name,
 }
+
+
+def highest_in_a_sentence(page: Page) -> Playing:
+    best, metres = yield from highest_of(page)
+    yield done(f"It is {best}, which rises to {metres} metres.")
+
+
+def section_by_its_form(page: Page) -> Playing:
+    _, title, heading, _, text = quoted(page)
+    yield from log_in(page)
+    page = yield from new_section(title, heading, f"\n\n{text}\n\n")
+    yield from finished(page)
+
+
+def regroup_at_the_end(page: Page) -> Playing:
+    """The line of the category goes from the top of the page to its end."""
+    _, title, group = quoted(page)
+    page = yield from log_in(page)
+    page = yield from article(page, title)
+    known = page.match(r"(It is known for its .*)$")[1]
+    lead = f"'''{title}''' is one of the [[{group.partition(' ')[2]}]]. {known}"
+    page = yield from write(title, lead, section="0")
+    page = yield from append(title, f"\n\n[[Category:{group}]]")
+    yield from finished(page)
+
+
+def edit_without_summary(page: Page) -> Playing:
+    _, sentence, title, _ = quoted(page)
+    yield from log_in(page)
+    page = yield from append(title, f"\n\n{sentence}")
+    yield from finished(page)
+
+
+def move_with_a_redirect(page: Page) -> Playing:
+    _, old, new = quoted(page)
+    yield from log_in(page)
+    page = yield from moved(old, new)
+    yield from finished(page)
+
+
+OTHER_WAYS: list[tuple[str, Policy, bool]] = [
+    ("highest", highest_in_a_sentence, True),
+    ("section", section_by_its_form, True),
+    ("undo", restored(1), True),
+    ("regroup", regroup_at_the_end, True),
+    ("edit", edit_without_summary, False),
+    ("move-away", move_with_a_redirect, False),
+]
