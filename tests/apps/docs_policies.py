@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from tests.apps.actor import Move, Moves, NotShownError, Page, Policy, done
+from tests.apps.actor import Move, Moves, NotShownError, Page, Policy, done, type_in
 from tests.apps.moves import Playing, press, quoted, scroll_until, wait_until
 
 _HOME = "http://docs.test"
@@ -44,14 +44,11 @@ def read(page: Page, pattern: str) -> Playing:
 
 def described(page: Page, name: str) -> Moves:
     """Searches for a function, and opens its description."""
-    field = page.one(tag="input", name="q")
-    page = yield (
-        f"Search for {name}",
-        [
-            {"input_text": {"index": field, "text": name}},
-            {"send_keys": {"keys": "Enter"}},
-        ],
-    )
+    if field := page.all(tag="input", name="q"):
+        actions = [type_in(field[0].index, name), {"send_keys": {"keys": "Enter"}}]
+        page = yield f"Search for {name}", actions
+    else:  # It is at the top of the page.
+        page = yield from open_page(f"search.html?q={name}")
     page = yield from wait_until(page, lambda now: bool(now.all(name, "a")))
     return (yield from press(page, name, "a"))
 
@@ -163,7 +160,7 @@ def row(page: Page, path: str, name: str, after: int) -> Generator[Move, Page, t
     page = yield from open_page(path)
     page = yield from scroll_until(page, lambda now: name in now.lines)
     lines = [line for line in page.lines if not _TAG.match(line)]
-    return page, lines[len(lines) - 1 - lines[::-1].index(name) + after]
+    return page, lines[lines.index(name) + after]
 
 
 def setting(after: int, pattern: str) -> Policy:
@@ -292,26 +289,24 @@ def oldest(page: Page) -> Playing:
     yield done(min(since, key=lambda name: since[name]))
 
 
-def whole(page: Page) -> Generator[Move, Page, str]:
-    """The text of the page, down to its end."""
+def views(page: Page) -> Generator[Move, Page, list[str]]:
+    """The text of the page, view by view down to its end; they overlap."""
     texts = [flat(page)]
     while page.view.pages_below >= 0.05:
-        page = yield "Scroll down", [{"scroll": {"down": True, "num_pages": 1.0}}]
+        page = yield "Scroll down", [{"scroll": {"down": True, "num_pages": 0.5}}]
         texts.append(flat(page))
-    return " ".join(texts)
+    return texts
 
 
 def deprecated_in(page: Page) -> Playing:
     names: dict[str, None] = {}
     for module in asked(page, r"modules (.*) are deprecated").split(", "):
         page = yield from open_page(f"api/{module}.html")
-        text = yield from whole(page)
-        for part in re.split(rf"(?={re.escape(module)}\. ?\w+ ?\()", text):
-            found = re.match(
-                rf"{re.escape(module)}\. ?(\w+) ?\((?:(?!Classes).)*?Deprecated since version", part
-            )
-            if found:
-                names[found[1]] = None
+        start = rf"{re.escape(module)}\. ?"
+        for text in (yield from views(page)):
+            for part in re.split(rf"(?={start}\w+ ?\()|(?= class )|(?= Classes)", text):
+                if found := re.match(rf"{start}(\w+) ?\(.*?Deprecated since version", part):
+                    names[found[1]] = None
     yield done(", ".join(names))
 
 
