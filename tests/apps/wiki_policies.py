@@ -484,11 +484,16 @@ def relink(page: Page) -> Playing:
     page = yield from moved(old, new)
     linking = yield from links_to(old)
     for title in sorted(linking - {old}):
-        page = yield from open_page(title, action="edit")
-        area = page.all(tag="textarea", name="wpTextbox1")[0]
-        text = area.text.replace(f"[[{old}]]", f"[[{new}]]").replace(" * [[", "\n* [[")
-        page = yield "Write it", [type_in(area.index, text)]
-        page = yield from save(page)
+        page = yield from open_page(title)
+        # The edit field shows only the beginning of its text: it is taken from the page itself.
+        lines = [line for line in page.lines if not line.startswith(("[", "*["))]
+        items = [line for line in lines if re.fullmatch(_ISLAND, line)]
+        if old not in items:  # Another name of the island.
+            continue
+        intro = lines[lines.index(items[0]) - 1]
+        intro = f"The '''{title}''' are:" if intro.endswith("are:") else intro
+        new_items = [f"* [[{new if item == old else item}]]" for item in items]
+        page = yield from write(title, "\n".join([intro, *new_items]))
     yield from finished(page)
 
 
