@@ -70,7 +70,7 @@ class Episode:
             view = self.environment.observe()
             number = len(self.history) + 1
             state = AgentState(self.task, self.history, number, MAX_STEPS)
-            prompt = PromptConfig(style="compact")
+            prompt = PromptConfig(date="2027-01-05")
             text = build_messages(state, view.observation, view.page_stats, prompt)[-1].text
             self.texts = (*self.texts, text)
             goal, written = decide(text)

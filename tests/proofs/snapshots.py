@@ -32,6 +32,7 @@ from collection.fleet.config import RecyclePolicy
 from configs.collect import get_config
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Task
+from tests.apps.actor import NotShownError
 from tests.apps.policies import policies_of
 from tests.environments.forks import Decide, Episode, oracle, teacher
 from tests.proofs.page import ROOT, publish, table
@@ -86,13 +87,17 @@ def measure(name: str, number: int) -> tuple[dict[str, Any], list[tuple[Task, by
             with opened(task, pool) as environment, opened(task, other) as second:
                 played = Episode(environment, environment.reset(task))
                 taken: list[tuple[bytes, Episode]] = []
-                for _ in played.steps(policy()):
-                    start = time.perf_counter()
-                    snapshot = environment.snapshot()
-                    found["snapshot_ms"].append(1000 * (time.perf_counter() - start))
-                    taken.append((pickle.dumps(snapshot), played.fork(second)))
+                try:
+                    for _ in played.steps(policy()):
+                        start = time.perf_counter()
+                        snapshot = environment.snapshot()
+                        found["snapshot_ms"].append(1000 * (time.perf_counter() - start))
+                        taken.append((pickle.dumps(snapshot), played.fork(second)))
+                except (AssertionError, LookupError, NotShownError, RuntimeError) as error:
+                    print(f"{task.task_id}: the policy fails: {error!r}", flush=True)
+                    continue
                 if environment.reward() != 1:
-                    print(f"{task.task_id}: the policy did not solve it", flush=True)
+                    print(f"{task.task_id}: the policy does not solve it", flush=True)
                     continue
                 found["taken"] += 1
                 snapshot, rest = taken[len(taken) // 2]
