@@ -292,8 +292,8 @@ class WebEnvironment:
         self._steps = [((shown.target, shown.document), actions) for actions in snapshot.steps]
 
     def _repeat(self, snapshot: WebSnapshot) -> None:
+        self._browser.settle()
         for actions in snapshot.steps:
-            self._browser.settle()
             take_snapshot(self._browser)  # Their indices are of what the agent was shown.
             execute_list(self._browser, actions, ActionContext(extra_actions=self._config.extra_actions))
 
