@@ -160,7 +160,7 @@ def said(page: Page) -> Playing:
     name = asked(page, r"What did (\w+)")
     page = yield from whole_topic(page, quoted(page)[0])
     found = [post for post in posts(page) if post.name == name]
-    yield done(found[0].text if found else f"nothing, {posts(page)[-1].name}")
+    yield done(found[0].text if found else posts(page)[-1].name)
 
 
 def posts_of(page: Page) -> Playing:
@@ -178,8 +178,9 @@ def most_replies(page: Page) -> Playing:
     yield done(busiest(page).subject)
 
 
-def poll_result(page: Page) -> Playing:
-    page = yield from topic(page, quoted(page)[0])
+def result(page: Page, subject: str) -> Playing:
+    """The leading option of a topic's poll, and the number of votes; given back at the end."""
+    page = yield from topic(page, subject)
     if page.all("View results", "a"):
         page = yield from press(page, "View results", "a")
     lines = list(page.lines)
@@ -187,7 +188,11 @@ def poll_result(page: Page) -> Playing:
         lines[at - 1]: float(line[:-1]) for at, line in enumerate(lines) if re.fullmatch(r"[\d.]+%", line)
     }
     best = max(shares, key=lambda text: shares[text])
-    votes = page.match(r"Total votes:\D*(\d+)")[1]
+    return page, best, page.match(r"Total votes:\D*(\d+)")[1]
+
+
+def poll_result(page: Page) -> Playing:
+    _, best, votes = yield from result(page, quoted(page)[0])
     yield done(f"{best}, {votes}")
 
 
@@ -215,7 +220,7 @@ def signature(page: Page) -> Playing:
 
 
 def subscribed(page: Page) -> Playing:
-    path = quoted(page)[0].lower().replace(" ", "-")
+    path = re.sub(r"\W+", "-", quoted(page)[0].lower())
     page = yield from press(page, "Subscriptions", "a")
     page = yield from to_end(page)
     links = [one for one in page.all(tag="a") if one.index in {row.link for row in rows(page)}]
@@ -234,7 +239,7 @@ def no_topic(page: Page) -> Playing:
     count = lines[lines.index(name) + 3]
     page = yield from forum(page, name)
     found = [row.author for row in rows(page) if row.subject == subject]
-    yield done(found[0] if found else f"none of {count}")
+    yield done(found[0] if found else count)
 
 
 # Changes.
@@ -372,13 +377,25 @@ def decide(page: Page, item: str, wanted: Callable[[str, str], bool]) -> Moves:
     raise NotShownError("nothing of the kind in the queue")
 
 
-def approve_all(page: Page) -> Playing:
-    name = quoted(page)[0]
+def decide_all(page: Page, item: str, name: str) -> Moves:
+    """Decides about all posts of a forum."""
     try:
         while True:
-            page = yield from decide(page, "Approve", lambda _, forum: forum == name)
+            page = yield from decide(page, item, lambda _, forum: forum == name)
     except NotShownError:
-        yield done("Approved.")
+        return (yield from press(page, "Forum index", "a"))
+
+
+def approve_all(page: Page) -> Playing:
+    yield from decide_all(page, "Approve", quoted(page)[0])
+    yield done("Approved.")
+
+
+def settle_queue(page: Page) -> Playing:
+    approved, disapproved = quoted(page)
+    page = yield from decide_all(page, "Approve", approved)
+    yield from decide_all(page, "Disapprove", disapproved)
+    yield done("Settled.")
 
 
 def set_signature(page: Page) -> Playing:
@@ -433,6 +450,27 @@ def reply_with_author(page: Page) -> Playing:
     yield done("Sent.")
 
 
+def reply_with_result(page: Page) -> Playing:
+    subject, other = quoted(page)
+    page, best, _ = yield from result(page, other)
+    page = yield from topic(page, subject)
+    page = yield from reply(page, best)
+    yield from send(page)
+    yield done("Sent.")
+
+
+def move_after(page: Page) -> Playing:
+    """The forum is the last one of the links above the topic."""
+    subject, other = quoted(page)
+    page = yield from topic(page, other)
+    lines = list(page.lines)
+    above = page.all(tag="a")[: len(re.findall(r"\]<a", "\n".join(lines[: lines.index(other)])))]
+    name = [one.text for one in above if re.fullmatch(r"/forum/[^/]+/", one.attributes.get("href", ""))][-1]
+    page = yield from topic(page, subject)
+    yield from move_to(page, name)
+    yield done("Moved.")
+
+
 def reply_or_start(page: Page) -> Playing:
     subject, name, text = quoted(page)
     page = yield from forum(page, name)
@@ -481,11 +519,14 @@ POLICIES: dict[str, Policy] = {
     "approve": queued("Approve"),
     "disapprove": queued("Disapprove"),
     "approve-all": approve_all,
+    "settle-queue": settle_queue,
     "set-signature": set_signature,
     "reply-and-lock": reply_to,
     "lock-busiest": lock_busiest,
     "move-all": move_all,
     "subscribe-all": subscribe_all,
     "reply-with-author": reply_with_author,
+    "reply-with-result": reply_with_result,
+    "move-after": move_after,
     "reply-or-start": reply_or_start,
 }

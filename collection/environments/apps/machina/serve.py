@@ -1,8 +1,4 @@
-"""Creates and serves a django-machina forum; run by the Python of its own environment.
-
-python serve.py create FOLDER DATA        makes the database from `board.json`, and the search index
-python serve.py serve FOLDER DATA PORT    the forum at http://127.0.0.1:PORT
-"""
+"""Makes, fills and serves a forum; run by its own environment: `make|fill|serve DATA [PORT]`."""
 
 # The application is in an environment of its own.
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
@@ -52,7 +48,7 @@ class _Urls:
         return [path("", include("machina.urls"))]
 
 
-def configure(folder: pathlib.Path, data: pathlib.Path) -> None:
+def configure(data: pathlib.Path) -> None:
     """Configures Django, with everything that visitors can change in `data`."""
     import django
     import machina
@@ -110,11 +106,11 @@ def configure(folder: pathlib.Path, data: pathlib.Path) -> None:
         STATICFILES_DIRS=[machina.MACHINA_MAIN_STATIC_DIR],
         STATIC_URL="/static/",
         ROOT_URLCONF=_Urls(),
-        # Built once: machina leaves it to a regular job to add what is new.
+        # Built with the world: machina leaves it to a regular job to add what is new.
         HAYSTACK_CONNECTIONS={
             "default": {
                 "ENGINE": "haystack.backends.whoosh_backend.WhooshEngine",
-                "PATH": str(folder / "index"),
+                "PATH": str(data / "index"),
             }
         },
         DEFAULT_AUTO_FIELD="django.db.models.AutoField",
@@ -131,44 +127,49 @@ def configure(folder: pathlib.Path, data: pathlib.Path) -> None:
     django.setup()
 
 
-def create(data: pathlib.Path) -> None:
-    """Fills a new database, and indexes it."""
+def fill(data: pathlib.Path) -> None:
+    """Writes the world in `world.json` into the database, and indexes it."""
     from django.contrib.auth import get_user_model
     from django.core.management import call_command
     from machina.apps.forum.models import Forum
     from machina.apps.forum_member.models import ForumProfile
 
-    board = json.loads((data / "board.json").read_text(encoding="utf-8"))
+    world = json.loads((data / "world.json").read_text(encoding="utf-8"))
+    users, forums = {}, {}
     with mock.patch("django.utils.timezone.now", return_value=START):
-        call_command("migrate", verbosity=0)
-        users, forums = {}, {}
-        for name, signature in board["signatures"].items():
+        for name, row in world["members"]:
             users[name] = get_user_model().objects.create_user(name)
-            ForumProfile.objects.create(user=users[name], signature=signature)
-        for category, names in board["forums"].items():
-            parent = Forum.objects.create(name=category, type=Forum.FORUM_CAT)
-            for name in names:
-                forums[name] = Forum.objects.create(name=name, type=Forum.FORUM_POST, parent=parent)
-    for number, topic in enumerate(board["topics"]):
-        _add_topic(topic, forums, users, START + datetime.timedelta(days=number))
+            ForumProfile.objects.create(user=users[name], **row)
+        for _, row in world["forums"]:
+            kind = Forum.FORUM_POST if row["parent"] else Forum.FORUM_CAT
+            parent = forums.get(row["parent"])
+            forums[row["name"]] = Forum.objects.create(name=row["name"], type=kind, parent=parent)
+    for number, row in world["topics"]:
+        posts = [one for _, one in world["posts"] if one["topic"] == number]
+        _add_topic(row, posts, forums, users, START + datetime.timedelta(days=number))
+    _add_polls(world, users)
     call_command("rebuild_index", interactive=False, verbosity=0)
 
 
 def _add_topic(
-    topic: dict[str, Any], forums: dict[str, Any], users: dict[str, Any], when: datetime.datetime
+    topic: dict[str, Any],
+    posts: list[dict[str, Any]],
+    forums: dict[str, Any],
+    users: dict[str, Any],
+    when: datetime.datetime,
 ) -> None:
     from machina.apps.forum_conversation.models import Post, Topic
 
     with mock.patch("django.utils.timezone.now", return_value=when) as now:
         created = Topic.objects.create(
             forum=forums[topic["forum"]],
-            poster=users[topic["posts"][0]["poster"]],
+            poster=users[posts[0]["poster"]],
             subject=topic["subject"],
             type={str(label): number for number, label in Topic.TYPE_CHOICES}[topic["kind"]],
             status=Topic.TOPIC_LOCKED if topic["locked"] else Topic.TOPIC_UNLOCKED,
         )
         created.subscribers.set([users[name] for name in topic["subscribers"]])
-        for hours, post in enumerate(topic["posts"]):
+        for hours, post in enumerate(posts):
             now.return_value = when + datetime.timedelta(hours=hours)
             Post.objects.create(
                 topic=created,
@@ -177,35 +178,38 @@ def _add_topic(
                 content=post["content"],
                 approved=post["approved"],
             )
-        if topic["poll"]:
-            _add_poll(topic["poll"], created, users)
 
 
-def _add_poll(poll: dict[str, Any], topic: Any, users: dict[str, Any]) -> None:
+def _add_polls(world: dict[str, Any], users: dict[str, Any]) -> None:
     from machina.apps.forum_conversation.forum_polls.models import TopicPoll, TopicPollOption, TopicPollVote
 
-    made = TopicPoll.objects.create(
-        topic=topic,
-        question=poll["question"],
-        duration=0,
-        max_options=poll["most"],
-        user_changes=poll["changes"],
-    )
-    for text, voters in poll["options"]:
-        option = TopicPollOption.objects.create(poll=made, text=text)
-        for name in voters:
-            TopicPollVote.objects.create(poll_option=option, voter=users[name])
+    for number, row in world["polls"]:
+        made = TopicPoll.objects.create(
+            topic_id=row["topic"],
+            question=row["question"],
+            duration=row["days"],
+            max_options=row["most"],
+            user_changes=row["changes"],
+        )
+        for _, option in world["options"]:
+            if option["poll"] == number:
+                created = TopicPollOption.objects.create(poll=made, text=option["text"])
+                for name in option["voters"]:
+                    TopicPollVote.objects.create(poll_option=created, voter=users[name])
 
 
-def main(command: str, folder: str, data: str, port: str = "") -> None:
-    configure(pathlib.Path(folder), pathlib.Path(data))
-    if command == "create":
-        create(pathlib.Path(data))
-        return
+def main(command: str, data: str, port: str = "") -> None:
+    configure(pathlib.Path(data))
     from django.core.management import call_command
 
-    # --insecure: static files without DEBUG, whose error pages would show settings to the agent.
-    call_command("runserver", f"127.0.0.1:{port}", "--noreload", "--insecure", "--skip-checks")
+    if command == "make":
+        with mock.patch("django.utils.timezone.now", return_value=START):
+            call_command("migrate", verbosity=0)
+    elif command == "fill":
+        fill(pathlib.Path(data))
+    else:
+        # --insecure: static files without DEBUG, whose error pages would show settings to the agent.
+        call_command("runserver", f"127.0.0.1:{port}", "--noreload", "--insecure", "--skip-checks")
 
 
 if __name__ == "__main__":

@@ -1,491 +1,502 @@
-"""Tasks at the forum: templates, and checks of what it holds."""
+"""Tasks at django-machina: templates over the rows of its world."""
 
 from __future__ import annotations
 
-import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
-from collection.environments.apps.machina.site import (
-    DISCUSSIONS,
-    FORUMS,
+from collection.environments.apps.answers import Answer, other_values
+from collection.environments.apps.machina.world import (
     KINDS,
-    RARE,
-    SIGNATURES,
     VISITOR,
-    Discussions,
-    Machina,
-    Poll,
-    Post,
-    Topic,
+    note,
+    options,
+    poll,
+    post,
+    question,
+    reason,
+    signature,
+    subject,
+    topic,
 )
-from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
+from collection.environments.apps.templates import Draw, Goal, Template, Where, ask, change, drawn
+from collection.environments.apps.world import New, Row, World, drop, put
 
-_FORUM_NAMES = [name for names in FORUMS.values() for name in names]
-
-
-@dataclasses.dataclass(frozen=True)
-class Goal:
-    """What a task asks for; `answer` is "" if it asks for none."""
-
-    words: str
-    after: Discussions
-    answer: str = ""
+_TOPIC = 'the topic "{subject}"'
+_NEW = New("topic")
+# A topic's number and row, of the topics of a forum.
+_Topics = list[tuple[Any, Row]]
 
 
-Template = Callable[[int], Goal]
+def _posts(world: World, number: Any, approved: int = 1) -> list[tuple[Any, Row]]:
+    """The posts of a topic that are shown, or those that wait."""
+    return [
+        (key, row)
+        for key, row in world["posts"].items()
+        if row["topic"] == number and row["approved"] == approved
+    ]
 
 
-def machina_tasks(application: Machina, seed: int) -> list[AppTask]:
-    """Returns one task of each template."""
-    return [_task(application, name, template(seed), seed) for name, template in TEMPLATES.items()]
-
-
-def _task(application: Machina, name: str, goal: Goal, seed: int) -> AppTask:
-    def check(end: Ending) -> bool:
-        return application.discussions() == goal.after and (
-            not goal.answer or end.answer.strip() == goal.answer
-        )
-
-    words = f"{goal.words} You are a moderator of the forum {application.url}/."
-    return make_task(application, name, seed, words, check)
-
-
-def _is_any(_: Topic) -> bool:
-    return True
-
-
-def _is_open(topic: Topic) -> bool:
-    return not topic.locked
-
-
-def _waits(topic: Topic) -> bool:
-    return bool(topic.waiting())
-
-
-def _pick(seed: int, offset: int = 0, keep: Callable[[Topic], bool] = _is_any) -> Topic:
-    # Neighbours are of different forums.
-    by_place = sorted(
-        enumerate(DISCUSSIONS.topics), key=lambda one: (one[0] % 5, _FORUM_NAMES.index(one[1].forum))
+def _forum(world: World, draw: Draw, other: str = "") -> str:
+    return draw.choice(
+        [row["name"] for row in world["forums"].values() if row["parent"] and row["name"] != other]
     )
-    return choose([topic for _, topic in by_place if keep(topic)], seed, offset)
 
 
-def _forum(seed: int, offset: int = 0, other: str = "") -> str:
-    return choose([name for name in _FORUM_NAMES if name != other], seed, offset)
+def _in_forum(world: World, forum: str) -> _Topics:
+    return [(number, row) for number, row in world["topics"].items() if row["forum"] == forum]
 
 
-def _in_forum(forum: str) -> list[Topic]:
-    return [topic for topic in DISCUSSIONS.topics if topic.forum == forum]
+def _is_open(row: Row) -> bool:
+    return not row["locked"]
 
 
-def _member(seed: int, offset: int = 0) -> str:
-    return choose([name for name in SIGNATURES if name != VISITOR], seed, offset)
+def _waits(row: Row) -> bool:
+    """Whether a topic has a post that waits for approval."""
+    return bool(row["locked"]) or row["kind"] == "Sticky"
 
 
-_with = DISCUSSIONS.with_topics
+def _asks(words: str, world: World, answer: Answer) -> Goal:
+    return Goal(f"{words} Change nothing.", world, answer)
 
 
-def _asks(words: str, answer: str) -> Goal:
-    return Goal(f"{words} Change nothing.", DISCUSSIONS, answer)
+def _busiest(world: World, topics: _Topics) -> tuple[Any, Row]:
+    return max(topics, key=lambda one: len(_posts(world, one[0])))
 
 
-def _who(words: str, who: Callable[[Topic], str], keep: Callable[[Topic], bool], offset: int) -> Template:
-    """A question about a member other than the visitor, who has to do with a topic."""
-
-    def goal(seed: int) -> Goal:
-        topic = _pick(seed, offset, lambda topic: keep(topic) and who(topic) != VISITOR)
-        return _asks(f"{words.format(topic.subject)} Answer with the name alone.", who(topic))
-
-    return goal
+# Questions.
 
 
-def _which(words: str, which: Callable[[list[Topic]], Topic], offset: int) -> Template:
+def _who(words: str, who: Callable[[World, Any, Row], str], where: Where | None = None) -> Template:
+    return ask(f"{words} Answer with the name alone.", "topics", who, where, among="members")
+
+
+def _author(world: World, number: Any, row: Row) -> str:
+    return _posts(world, number)[0][1]["poster"]
+
+
+def _which(words: str, which: Callable[[World, _Topics], tuple[Any, Row]]) -> Template:
     """A question about a topic of a forum."""
 
-    def goal(seed: int) -> Goal:
-        forum = _forum(seed, offset)
-        subject = which(_in_forum(forum)).subject
-        return _asks(f"{words.format(forum)} Answer with its subject alone.", subject)
+    def template(world: World, draw: Draw) -> Goal:
+        forum = _forum(world, draw)
+        topics = _in_forum(world, forum)
+        value = which(world, topics)[1]["subject"]
+        others = other_values([row["subject"] for _, row in topics], value)
+        text = f"{words.format(forum)} Answer with its subject alone."
+        return _asks(text, world, Answer(value, others))
 
-    return goal
-
-
-def _busiest(topics: list[Topic]) -> Topic:
-    return max(topics, key=lambda topic: len(topic.shown))
-
-
-def _said(seed: int) -> Goal:
-    topic = _pick(seed, 5, lambda topic: len(topic.shown) > 2 and topic.shown[1].poster != VISITOR)
-    post = topic.shown[1]
-    words = f'What did {post.poster} reply in the topic "{topic.subject}"? Answer with the text of the post.'
-    return _asks(words, post.content)
+    return template
 
 
-def _posts_of(seed: int) -> Goal:
-    name = _member(seed)
-    count = sum(post.poster == name for topic in DISCUSSIONS.topics for post in topic.shown)
-    words = f"How many posts has {name} written, by {name}'s profile? Answer with the number alone."
-    return _asks(words, str(count))
+def _first(where: Where) -> Callable[[World, _Topics], tuple[Any, Row]]:
+    return lambda world, topics: next(one for one in topics if where(one[1]))
 
 
-def _has_poll(topic: Topic) -> Poll:
-    assert topic.poll, topic.subject
-    return topic.poll
-
-
-def _poll_result(seed: int) -> Goal:
-    topic = _pick(seed, 0, lambda topic: topic.poll is not None)
-    poll = _has_poll(topic)
-    leading = max(poll.options, key=lambda option: len(option[1]))[0]
+def _said(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "topics")
+    found = draw.choice(_posts(world, number)[1:])[1]
     words = (
-        f'Which option leads in the poll of the topic "{topic.subject}", and how many votes are there? '
-        'Answer with both, as in "Oak, 20".'
+        f'What did {found["poster"]} reply in the topic "{row["subject"]}"? Answer with the text of the post.'
     )
-    return _asks(words, f"{leading}, {poll.votes}")
+    return _asks(words, world, Answer(found["content"]))
 
 
-def _signature(seed: int) -> Goal:
-    name = _member(seed, 1)
+def _signature(world: World, draw: Draw) -> Goal:
+    name = draw.other(world["members"], VISITOR)
+    value = world["members"][name]["signature"]
+    others = other_values([row["signature"] for row in world["members"].values()], value)
     words = f"Which signature stands below the posts of {name}? Answer with its text alone."
-    return _asks(words, SIGNATURES[name])
+    return _asks(words, world, Answer(value, others))
 
 
-def _mention(seed: int) -> Goal:
-    word, text = RARE[_forum(seed)]
-    topic = next(one for one in DISCUSSIONS.topics if any(post.content == text for post in one.posts))
-    words = f'In which topic does someone mention the word "{word}"? Answer with the subject alone.'
-    return _asks(words, topic.subject)
+def _posts_of(world: World, draw: Draw) -> Goal:
+    name = draw.other(world["members"], VISITOR)
+    count = sum(row["poster"] == name and row["approved"] for row in world["posts"].values())
+    words = f"How many posts has {name} written, by {name}'s profile? Answer with the number alone."
+    return _asks(words, world, Answer(count))
 
 
-def _no_topic(seed: int) -> Goal:
-    """Of two seeds, one asks for a topic that another forum has."""
-    topic = _pick(seed, 7, lambda topic: topic.author != VISITOR)
-    forum = topic.forum if seed % 2 else _forum(seed, 0, topic.forum)
-    count = sum(len(one.shown) for one in _in_forum(forum))
+def _options(world: World, key: Any) -> dict[Any, Row]:
+    return {number: row for number, row in world["options"].items() if row["poll"] == key}
+
+
+def _leading(world: World, key: Any) -> tuple[str, int, tuple[str, ...]]:
+    """The option of a poll with the most votes, the number of all votes, and the other options."""
+    rows = list(_options(world, key).values())
+    best = max(rows, key=lambda row: len(row["voters"]))["text"]
+    return best, sum(len(row["voters"]) for row in rows), other_values([row["text"] for row in rows], best)
+
+
+def _poll_result(world: World, draw: Draw) -> Goal:
+    key, row = draw.row(world, "polls")
+    best, votes, others = _leading(world, key)
     words = (
-        f'Who started the topic "{topic.subject}" in the forum "{forum}"? Answer with the name alone. If '
-        'this forum has no such topic, answer with "none of" and the number of its posts, as in "none of 90".'
+        f'Which option leads in the poll of the topic "{world["topics"][row["topic"]]["subject"]}", and how '
+        "many votes are there in all? Answer with the option and the number."
     )
-    return _asks(words, topic.author if seed % 2 else f"none of {count}")
+    return _asks(words, world, Answer((best, votes), others))
 
 
-def _no_reply(seed: int) -> Goal:
-    """Of two seeds, one asks for a post of someone who has written none there."""
-    absent = seed % 2 == 0
-    topic = _pick(seed, 2, lambda topic: len(topic.posts) in (2, 3) and topic.shown[-1].poster != VISITOR)
-    names = [name for name in SIGNATURES if name != VISITOR and (topic.post_of(name) is None) == absent]
-    name = choose(names, seed)
-    post = topic.post_of(name)
+def _mention(world: World, draw: Draw) -> Goal:
+    """A name of someone who is no member; each is in one post."""
+    _, found = draw.row(world, "posts", lambda row: row["approved"] and row["subject"].startswith("Re: "))
+    (name,) = re.findall(r"[A-Z]\w+ [A-Z]\w+", found["content"])
+    value = world["topics"][found["topic"]]["subject"]
+    others = other_values([row["subject"] for row in world["topics"].values()], value)
+    words = f'In which topic does someone mention "{name}"? Answer with the subject alone.'
+    return _asks(words, world, Answer(value, others))
+
+
+def _no_topic(world: World, draw: Draw) -> Goal:
+    """Half of the tasks ask for a topic that another forum has."""
+    number, row = draw.row(world, "topics")
+    is_there = draw.random() < 0.5
+    forum = row["forum"] if is_there else _forum(world, draw, row["forum"])
+    count = sum(len(_posts(world, one)) for one, _ in _in_forum(world, forum))
     words = (
-        f'What did {name} write in the topic "{topic.subject}"? Answer with the text of the post. If {name} '
-        'wrote nothing there, answer with "nothing" and who wrote the last post, as in "nothing, Otto".'
+        f'Who started the topic "{row["subject"]}" in the forum "{forum}"? Answer with the name alone. If '
+        "this forum has no such topic, answer with the number of its posts."
     )
-    return _asks(words, post.content if post else f"nothing, {topic.shown[-1].poster}")
+    author = _author(world, number, row)
+    answer = Answer(author, other_values(world["members"], author)) if is_there else Answer(count)
+    return _asks(words, world, answer)
+
+
+def _no_reply(world: World, draw: Draw) -> Goal:
+    """Half of the tasks ask for a post of someone who has written none there."""
+    number, row = draw.row(world, "topics")
+    by_name = {one["poster"]: one["content"] for _, one in _posts(world, number)}
+    last = _posts(world, number)[-1][1]["poster"]
+    is_there = draw.random() < 0.5
+    written = {one["poster"] for one in world["posts"].values() if one["topic"] == number}
+    name = draw.choice(
+        [
+            one
+            for one in world["members"]
+            if one in (by_name if is_there else world["members"].keys() - written)
+        ]
+    )
+    words = (
+        f'What did {name} write in the topic "{row["subject"]}"? Answer with the text of the post. If {name} '
+        "wrote nothing there, answer with the name of the member who wrote the last post."
+    )
+    answer = Answer(by_name[name]) if is_there else Answer(last, other_values(by_name, last))
+    return _asks(words, world, answer)
 
 
 # Changes.
 
 
-def _changed(
-    words: str,
-    new: Callable[[Topic, str], Topic | None],
-    keep: Callable[[Topic], bool] = _is_any,
-    offset: int = 0,
-    texts: tuple[str, ...] = ("",),
-) -> Template:
-    """A change of one topic: `words` has its subject and forum, and the text that the seed chooses."""
-
-    def goal(seed: int) -> Goal:
-        topic, text = _pick(seed, offset, keep), choose(texts, seed, offset)
-        shown = words.format(subject=topic.subject, forum=topic.forum, text=text)
-        return Goal(shown, _with((topic, new(topic, text))))
-
-    return goal
+def _replied(world: World, number: Any, text: str) -> World:
+    """With a post of the visitor, under the subject that the form proposes."""
+    head = f"Re: {world['topics'][number]['subject']}"
+    return put(world, "posts", New(f"post in {number}"), **post(number, subject=head, content=text))
 
 
-def _set(words: str, keep: Callable[[Topic], bool], offset: int = 0, **fields: Any) -> Template:
-    return _changed(words, lambda topic, _: dataclasses.replace(topic, **fields), keep, offset)
+def _started(world: World, title: str, forum: str, text: str, kind: str = KINDS[0]) -> World:
+    after = put(world, "topics", _NEW, **topic(subject=title, forum=forum, kind=kind))
+    return put(after, "posts", New("post"), **post(_NEW, subject=title, content=text))
 
 
-_TEXTS = (
-    "I can help on Sunday.",
-    "Please write to the office.",
-    "The key is under the mat.",
-    "That is a good plan.",
-    "We spoke about it in April.",
-)
-_TITLES = ("Ants in the shed", "Lost glove", "Frost in the orchard", "Bees and lavender", "New gate")
+def _reply(world: World, number: Any, row: Row) -> World:
+    return _replied(world, number, row["text"])
 
 
-def _move(seed: int) -> Goal:
-    topic = _pick(seed, 4)
-    forum = _forum(seed, 1, topic.forum)
-    words = f'Move the topic "{topic.subject}" to the forum "{forum}".'
-    return Goal(words, _with((topic, dataclasses.replace(topic, forum=forum))))
+def _new(words: str, kind: str) -> Template:
+    def template(world: World, draw: Draw) -> Goal:
+        forum, title, text = _forum(world, draw), subject(draw), note(draw)
+        text_of_task = words.format(forum=forum, title=title, text=text)
+        return Goal(text_of_task, _started(world, title, forum, text, kind))
+
+    return template
 
 
-def _new(kind: str, words: str, offset: int) -> Template:
-    def goal(seed: int) -> Goal:
-        forum, title, text = _forum(seed, offset), choose(_TITLES, seed, offset), choose(_TEXTS, seed, offset)
-        made = Topic(title, forum, (Post(VISITOR, title, text),), kind=kind)
-        shown = words.format(forum=forum, title=title, text=text)
-        return Goal(shown, _with((None, made)))
-
-    return goal
-
-
-_QUESTIONS = (
-    ("Which day suits you?", "Friday", "Sunday"),
-    ("Who brings the cake?", "The hosts", "The guests"),
-    ("Shall we go on?", "Gladly", "Rather not"),
-)
-
-
-def _new_poll(seed: int) -> Goal:
-    forum, title, text = _forum(seed, 3), choose(_TITLES, seed, 3), choose(_TEXTS, seed)
-    question, one, other = choose(_QUESTIONS, seed)
-    poll = Poll(question, ((one, ()), (other, ())))
+def _new_poll(world: World, draw: Draw) -> Goal:
+    forum, title, text, asked = _forum(world, draw), subject(draw), note(draw), question(draw)
+    one, two = options(draw, 2)
     words = (
         f'Start a topic "{title}" with the message "{text}" in the forum "{forum}", with a poll that asks '
-        f'"{question}" and has the options "{one}" and "{other}".'
+        f'"{asked}" and has the options "{one}" and "{two}".'
     )
-    made = Topic(title, forum, (Post(VISITOR, title, text),), poll=poll)
-    return Goal(words, _with((None, made)))
+    after = put(_started(world, title, forum, text), "polls", New("poll"), **poll(_NEW, question=asked))
+    for option in (one, two):
+        after = put(after, "options", New(option), poll=New("poll"), text=option, voters=[])
+    return Goal(words, after)
 
 
-def _voting(words: str, keep: Callable[[Poll], bool], count: int = 1) -> Template:
+def _voting(words: str, where: Where, count: int = 1) -> Template:
     """A vote for `count` options; where the visitor has voted, for another one."""
 
-    def goal(seed: int) -> Goal:
-        topic = _pick(seed, 0, lambda topic: topic.poll is not None and keep(topic.poll))
-        poll = _has_poll(topic)
-        free = [text for text, voters in poll.options if VISITOR not in voters]
-        choices = [choose(free, seed // 2, place) for place in range(count)]
-        named = '" and for "'.join(choices)
-        after = dataclasses.replace(topic, poll=poll.voted(VISITOR, choices))
-        return Goal(words.format(subject=topic.subject, choices=named), _with((topic, after)))
+    def template(world: World, draw: Draw) -> Goal:
+        key, row = draw.row(world, "polls", where)
+        rows = _options(world, key)
+        chosen = draw.sample([one for one in rows if VISITOR not in rows[one]["voters"]], count)
+        after = world
+        for number, option in rows.items():
+            voters = {*option["voters"]} - {VISITOR} | ({VISITOR} if number in chosen else set())
+            after = put(after, "options", number, voters=sorted(voters))
+        choices = '" and for "'.join(rows[one]["text"] for one in chosen)
+        return Goal(words.format(choices=choices, subject=world["topics"][row["topic"]]["subject"]), after)
 
-    return goal
+    return template
 
 
-_REASONS = ("wrong figure", "asked by the author", "spelling", "out of date")
-
-
-def _edit_post(seed: int) -> Goal:
-    topic = _pick(seed, 1, lambda topic: len(topic.shown) > 2)
-    post, text, reason = topic.shown[-1], choose(_TEXTS, seed), choose(_REASONS, seed)
+def _edit_post(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "topics")
+    key, text, why = _posts(world, number)[-1][0], note(draw), reason(draw)
     words = (
-        f'In the topic "{topic.subject}", change the text of the last post to "{text}", and give '
-        f'"{reason}" as the reason for the update.'
+        f'In the topic "{row["subject"]}", change the text of the last post to "{text}", and give "{why}" as '
+        "the reason for the update."
     )
-    new = dataclasses.replace(post, content=text, reason=reason)
-    return Goal(words, _with((topic, topic.with_post(post, new))))
+    return Goal(words, put(world, "posts", key, content=text, reason=why))
 
 
-def _renamed(topic: Topic, title: str) -> Topic:
-    first = dataclasses.replace(topic.posts[0], subject=title)
-    return dataclasses.replace(topic.with_post(topic.posts[0], first), subject=title)
+def _renamed(world: World, number: Any, row: Row) -> World:
+    return put(world, "posts", _posts(world, number)[0][0], subject=world["topics"][number]["subject"])
 
 
-def _delete_post(seed: int) -> Goal:
-    topic = _pick(seed, 6, lambda topic: len(topic.shown) > 2 and topic.shown[1].poster != VISITOR)
-    post = topic.shown[1]
-    words = f'Delete the reply of {post.poster} in the topic "{topic.subject}", and no other post.'
-    return Goal(words, _with((topic, topic.with_post(post, None))))
+def _delete_post(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "topics")
+    key, found = draw.choice(_posts(world, number)[1:])
+    words = f'Delete the reply of {found["poster"]} in the topic "{row["subject"]}", and no other post.'
+    return Goal(words, drop(world, "posts", key))
 
 
-def _subscription(topic: Topic, wanted: bool) -> Topic:
-    names = {*topic.subscribers} - {VISITOR} | ({VISITOR} if wanted else set())
-    return dataclasses.replace(topic, subscribers=tuple(sorted(names)))
+def _delete_topic(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "topics")
+    after = drop(world, "topics", number)
+    after = drop(after, "posts", *(key for key, one in world["posts"].items() if one["topic"] == number))
+    for key in [key for key, one in world["polls"].items() if one["topic"] == number]:
+        after = drop(drop(after, "polls", key), "options", *_options(world, key))
+    return Goal(f'Delete the topic "{row["subject"]}".', after)
 
 
-def _decided(topic: Topic, approved: bool) -> Topic:
-    """With its waiting post approved, or without it."""
-    post = topic.waiting()[0]
-    return topic.with_post(post, dataclasses.replace(post, approved=True) if approved else None)
+def _subscribed(world: World, *numbers: Any) -> World:
+    for number in numbers:
+        names = {*world["topics"][number]["subscribers"], VISITOR}
+        world = put(world, "topics", number, subscribers=sorted(names))
+    return world
 
 
-def _approve_all(seed: int) -> Goal:
-    forums = sorted({topic.forum for topic in DISCUSSIONS.topics if _waits(topic)})
-    forum = choose([name for name in forums if sum(map(_waits, _in_forum(name))) > 1], seed)
-    changes = [(topic, _decided(topic, True)) for topic in _in_forum(forum) if _waits(topic)]
+def _decided(world: World, numbers: list[Any], approved: bool) -> World:
+    """With the waiting posts of some topics approved, or without them."""
+    for number in numbers:
+        for key, _ in _posts(world, number, approved=0):
+            world = put(world, "posts", key, approved=1) if approved else drop(world, "posts", key)
+    return world
+
+
+def _decide(approved: bool) -> Callable[[World, Any, Row], World]:
+    return lambda world, number, row: _decided(world, [number], approved)
+
+
+def _approve_all(world: World, draw: Draw) -> Goal:
+    forum = _forum(world, draw)
     words = f'Approve every post in the forum "{forum}" that waits for approval, and no other one.'
-    return Goal(words, _with(*changes))
+    return Goal(words, _decided(world, [number for number, _ in _in_forum(world, forum)], True))
 
 
-def _set_signature(seed: int) -> Goal:
-    text = choose(_TEXTS, seed, 2)
-    after = dataclasses.replace(DISCUSSIONS, signatures={**SIGNATURES, VISITOR: text})
-    return Goal(f'Change the signature in your profile to "{text}".', after)
+def _settle_queue(world: World, draw: Draw) -> Goal:
+    forum = _forum(world, draw)
+    other = _forum(world, draw, forum)
+    words = (
+        f'Of the posts that wait for approval, approve those in the forum "{forum}" and disapprove those in '
+        f'the forum "{other}". Leave the others waiting.'
+    )
+    after = _decided(world, [number for number, _ in _in_forum(world, forum)], True)
+    return Goal(words, _decided(after, [number for number, _ in _in_forum(world, other)], False))
 
 
-def _lock_busiest(seed: int) -> Goal:
-    forum = _forum(seed, 4)
-    topic = _busiest(_in_forum(forum))
+def _set_signature(world: World, draw: Draw) -> Goal:
+    text = signature(draw)
+    words = f'Change the signature in your profile to "{text}".'
+    return Goal(words, put(world, "members", VISITOR, signature=text))
+
+
+def _lock_busiest(world: World, draw: Draw) -> Goal:
+    forum = _forum(world, draw)
+    number, _ = _busiest(world, _in_forum(world, forum))
     words = f'Lock the topic in the forum "{forum}" that has the most replies.'
-    return Goal(words, _with((topic, dataclasses.replace(topic, locked=True))))
+    return Goal(words, put(world, "topics", number, locked=1))
 
 
-def _started(seed: int, offset: int) -> tuple[str, str, list[Topic]]:
-    """A member, a forum, and the topics that the member started there: two."""
-    found = []
-    for forum in _FORUM_NAMES:
-        for name in SIGNATURES:
-            topics = [topic for topic in _in_forum(forum) if topic.author == name]
-            if len(topics) == 2 and name != VISITOR:
-                found.append((name, forum, topics))
-    return choose(found, seed, offset)
+def _by_one_author(world: World, draw: Draw) -> tuple[str, str, list[Any]]:
+    """A member, a forum, and the two topics that the member started there."""
+    forum = _forum(world, draw)
+    by_name: dict[str, list[Any]] = {}
+    for number, row in _in_forum(world, forum):
+        by_name.setdefault(_author(world, number, row), []).append(number)
+    name, numbers = next((name, found) for name, found in by_name.items() if len(found) == 2)
+    return name, forum, numbers
 
 
-def _move_all(seed: int) -> Goal:
-    name, forum, topics = _started(seed, 0)
-    target = _forum(seed, 2, forum)
-    words = f'Move all topics that {name} started in the forum "{forum}" to the forum "{target}".'
-    return Goal(words, _with(*((one, dataclasses.replace(one, forum=target)) for one in topics)))
+def _move_all(world: World, draw: Draw) -> Goal:
+    name, forum, numbers = _by_one_author(world, draw)
+    target = _forum(world, draw, forum)
+    after = world
+    for number in numbers:
+        after = put(after, "topics", number, forum=target)
+    return Goal(f'Move all topics that {name} started in the forum "{forum}" to the forum "{target}".', after)
 
 
-def _subscribe_all(seed: int) -> Goal:
-    name, forum, topics = _started(seed, 3)
+def _subscribe_all(world: World, draw: Draw) -> Goal:
+    name, forum, numbers = _by_one_author(world, draw)
     words = f'Be subscribed to all topics that {name} started in the forum "{forum}".'
-    return Goal(words, _with(*((one, _subscription(one, True)) for one in topics)))
+    return Goal(words, _subscribed(world, *numbers))
 
 
-def _reply_with_author(seed: int) -> Goal:
-    topic = _pick(seed, 9, _is_open)
-    other = _pick(seed, 2, lambda one: one != topic)
+def _reply_with_author(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "topics", _is_open)
+    other, one = draw.row(world, "topics", lambda one: one is not row)
     words = (
-        f'Reply to the topic "{topic.subject}": as your message, give nothing but the name of the member who '
-        f'started the topic "{other.subject}".'
+        f'Reply to the topic "{row["subject"]}": as your message, give nothing but the name of the member '
+        f'who started the topic "{one["subject"]}".'
     )
-    return Goal(words, _with((topic, topic.with_reply(other.author))))
+    return Goal(words, _replied(world, number, _author(world, other, one)))
 
 
-def _reply_or_start(seed: int) -> Goal:
-    """Of two seeds, one names a topic that is not there."""
-    topic, text, title = _pick(seed, 8, _is_open), choose(_TEXTS, seed, 4), choose(_TITLES, seed, 2)
-    subject = topic.subject if seed % 2 else title
+def _reply_with_result(world: World, draw: Draw) -> Goal:
+    key, polled = draw.row(world, "polls")
+    number, row = draw.row(
+        world, "topics", lambda one: not one["locked"] and one is not world["topics"][polled["topic"]]
+    )
     words = (
-        f'If there is a topic "{subject}" in the forum "{topic.forum}", reply with the message "{text}". '
-        "If there is none, start it there, with the same message."
+        f'Reply to the topic "{row["subject"]}": as your message, give nothing but the option that leads in '
+        f'the poll of the topic "{world["topics"][polled["topic"]]["subject"]}".'
     )
-    made = Topic(title, topic.forum, (Post(VISITOR, title, text),))
-    return Goal(words, _with((topic, topic.with_reply(text)) if seed % 2 else (None, made)))
+    return Goal(words, _replied(world, number, _leading(world, key)[0]))
+
+
+def _move_after(world: World, draw: Draw) -> Goal:
+    number, row = draw.row(world, "topics")
+    _, other = draw.row(world, "topics", lambda one: one["forum"] != row["forum"])
+    words = f'Move the topic "{row["subject"]}" to the forum in which the topic "{other["subject"]}" is.'
+    return Goal(words, put(world, "topics", number, forum=other["forum"]))
+
+
+def _reply_or_start(world: World, draw: Draw) -> Goal:
+    """Half of the tasks name a topic that is not there."""
+    number, row = draw.row(world, "topics", _is_open)
+    text, title = note(draw), subject(draw)
+    is_there = draw.random() < 0.5
+    words = (
+        f'If there is a topic "{row["subject"] if is_there else title}" in the forum "{row["forum"]}", reply '
+        f'with the message "{text}". If there is none, start it there, with the same message.'
+    )
+    after = _replied(world, number, text) if is_there else _started(world, title, row["forum"], text)
+    return Goal(words, after)
+
+
+def _set(words: str, where: Where | None = None, **new: Any) -> Template:
+    return change(words, "topics", where, **new)
 
 
 QUESTIONS: dict[str, Template] = {
-    "author": _who('Who started the topic "{}"?', lambda topic: topic.author, _is_any, 0),
+    "author": _who(f"Who started {_TOPIC}?", _author),
     "last-post": _who(
-        'Who wrote the last post in the topic "{}"?', lambda topic: topic.shown[-1].poster, _is_any, 3
+        f"Who wrote the last post in {_TOPIC}?",
+        lambda world, number, row: _posts(world, number)[-1][1]["poster"],
     ),
     "said": _said,
     "posts-of": _posts_of,
-    "most-replies": _which('Which topic in the forum "{}" has the most replies?', _busiest, 0),
+    "most-replies": _which('Which topic in the forum "{}" has the most replies?', _busiest),
     "poll-result": _poll_result,
     "announcement": _which(
-        'Which topic is an announcement in the forum "{}"?',
-        lambda topics: next(one for one in topics if one.kind == "Announce"),
-        1,
+        'Which topic is an announcement in the forum "{}"?', _first(lambda row: row["kind"] == "Announce")
     ),
     "queue-author": _who(
-        'Who wrote the post in the topic "{}" that waits for approval?',
-        lambda topic: topic.waiting()[0].poster,
+        f"Who wrote the post in {_TOPIC} that waits for approval?",
+        lambda world, number, row: _posts(world, number, approved=0)[0][1]["poster"],
         _waits,
-        0,
     ),
     "signature": _signature,
     "subscribed": _which(
         'To which topic of the forum "{}" are you subscribed?',
-        lambda topics: next(one for one in topics if VISITOR in one.subscribers),
-        2,
+        _first(lambda row: VISITOR in row["subscribers"]),
     ),
     "mention": _mention,
     "no-topic": _no_topic,
     "no-reply": _no_reply,
 }
 CHANGES: dict[str, Template] = {
-    "reply": _changed(
-        'Reply to the topic "{subject}" with the message "{text}"; leave the proposed subject as it is.',
-        lambda topic, text: topic.with_reply(text),
+    "reply": _set(
+        f'Reply to {_TOPIC} with the message "{{text}}"; leave the proposed subject as it is.',
         _is_open,
-        texts=_TEXTS,
+        texts={"text": note},
+        effect=_reply,
     ),
-    "new-topic": _new(
-        KINDS[0], 'Start a topic "{title}" with the message "{text}" in the forum "{forum}".', 0
-    ),
+    "new-topic": _new('Start a topic "{title}" with the message "{text}" in the forum "{forum}".', KINDS[0]),
     "new-sticky": _new(
-        "Sticky", 'Start a sticky topic "{title}" with the message "{text}" in the forum "{forum}".', 2
+        'Start a sticky topic "{title}" with the message "{text}" in the forum "{forum}".', "Sticky"
     ),
     "new-poll": _new_poll,
     "vote": _voting(
         'Vote for "{choices}" in the poll of the topic "{subject}".',
-        lambda poll: poll.most == 1 and not poll.changes,
+        lambda row: row["most"] == 1 and not row["changes"],
     ),
     "vote-two": _voting(
-        'Vote for "{choices}" in the poll of the topic "{subject}".', lambda poll: poll.most == 2, 2
+        'Vote for "{choices}" in the poll of the topic "{subject}".', lambda row: row["most"] == 2, 2
     ),
     "change-vote": _voting(
         'You have voted in the poll of the topic "{subject}": change your vote to "{choices}".',
-        lambda poll: poll.changes,
+        lambda row: row["changes"],
     ),
     "edit-post": _edit_post,
-    "rename": _changed(
-        'Change the subject of the topic "{subject}" to "{text}", by an edit of its first post.',
-        _renamed,
-        offset=3,
-        texts=_TITLES,
+    "rename": _set(
+        f'Change the subject of {_TOPIC} to "{{new_subject}}", by an edit of its first post.',
+        effect=_renamed,
+        subject=drawn(subject),
     ),
     "delete-post": _delete_post,
-    "delete-topic": _changed('Delete the topic "{subject}".', lambda topic, _: None, offset=2),
-    "lock": _set('Lock the topic "{subject}".', _is_open, 5, locked=True),
-    "unlock": _set('Unlock the topic "{subject}".', lambda topic: topic.locked, 0, locked=False),
-    "move": _move,
+    "delete-topic": _delete_topic,
+    "lock": _set(f"Lock {_TOPIC}.", _is_open, locked=1),
+    "unlock": _set(f"Unlock {_TOPIC}.", lambda row: row["locked"], locked=0),
+    "move": _set(
+        f'Move {_TOPIC} to the forum "{{new_forum}}".',
+        forum=lambda world, draw, row, column: _forum(world, draw, row["forum"]),
+    ),
     "announce": _set(
-        'Make the topic "{subject}" an announcement.',
-        lambda topic: topic.kind != "Announce",
-        7,
-        kind="Announce",
+        f"Make {_TOPIC} an announcement.", lambda row: row["kind"] != "Announce", kind="Announce"
     ),
     "standard": _set(
-        'Make the topic "{subject}" a standard topic again.',
-        lambda topic: topic.kind == "Sticky",
-        kind=KINDS[0],
+        f"Make {_TOPIC} a standard topic again.", lambda row: row["kind"] == "Sticky", kind=KINDS[0]
     ),
-    "subscribe": _changed(
-        'Subscribe to the topic "{subject}".',
-        lambda topic, _: _subscription(topic, True),
-        lambda topic: VISITOR not in topic.subscribers,
-        offset=3,
+    "subscribe": _set(
+        f"Subscribe to {_TOPIC}.",
+        lambda row: VISITOR not in row["subscribers"],
+        effect=lambda world, number, row: _subscribed(world, number),
     ),
-    "unsubscribe": _changed(
-        'End your subscription to the topic "{subject}".',
-        lambda topic, _: _subscription(topic, False),
-        lambda topic: VISITOR in topic.subscribers,
+    "unsubscribe": _set(
+        f"End your subscription to {_TOPIC}.",
+        lambda row: VISITOR in row["subscribers"],
+        subscribers=lambda world, draw, row, column: [one for one in row[column] if one != VISITOR],
     ),
-    "approve": _changed(
-        'Approve the post in the topic "{subject}" that waits for approval.',
-        lambda topic, _: _decided(topic, True),
-        _waits,
+    "approve": _set(
+        f"Approve the post in {_TOPIC} that waits for approval.", _waits, effect=_decide(approved=True)
     ),
-    "disapprove": _changed(
-        'Disapprove the post in the topic "{subject}" that waits for approval.',
-        lambda topic, _: _decided(topic, False),
-        _waits,
-        offset=1,
+    "disapprove": _set(
+        f"Disapprove the post in {_TOPIC} that waits for approval.", _waits, effect=_decide(approved=False)
     ),
     "approve-all": _approve_all,
+    "settle-queue": _settle_queue,
     "set-signature": _set_signature,
-    "reply-and-lock": _changed(
-        'Reply to the topic "{subject}" with the message "{text}", and lock the topic.',
-        lambda topic, text: dataclasses.replace(topic.with_reply(text), locked=True),
+    "reply-and-lock": _set(
+        f'Reply to {_TOPIC} with the message "{{text}}", and lock the topic.',
         _is_open,
-        offset=4,
-        texts=_TEXTS,
+        texts={"text": note},
+        effect=_reply,
+        locked=1,
     ),
     "lock-busiest": _lock_busiest,
     "move-all": _move_all,
     "subscribe-all": _subscribe_all,
     "reply-with-author": _reply_with_author,
+    "reply-with-result": _reply_with_result,
+    "move-after": _move_after,
     "reply-or-start": _reply_or_start,
 }
+# A fact of one page is needed on another.
+CARRIED = ("reply-with-author", "reply-with-result", "move-after")
 TEMPLATES = QUESTIONS | CHANGES
