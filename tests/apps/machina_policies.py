@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
-from tests.apps.actor import Moves, NotShownError, Page, Policy, click, done, type_in
+from tests.apps.actor import Move, Moves, NotShownError, Page, Policy, click, done, type_in
 from tests.apps.moves import Playing, press, quoted, scroll_until
 
 _LINK = re.compile(r"\*?\[(\d+)\]<")
@@ -178,8 +178,8 @@ def most_replies(page: Page) -> Playing:
     yield done(busiest(page).subject)
 
 
-def result(page: Page, subject: str) -> Playing:
-    """The leading option of a topic's poll, and the number of votes; given back at the end."""
+def result(page: Page, subject: str) -> Generator[Move, Page, tuple[Page, str, str]]:
+    """The last page, the leading option of a topic's poll, and the number of votes."""
     page = yield from topic(page, subject)
     if page.all("View results", "a"):
         page = yield from press(page, "View results", "a")
@@ -357,44 +357,40 @@ def subscription(item: str) -> Policy:
 
 def queued(item: str) -> Policy:
     def policy(page: Page) -> Playing:
-        page = yield from decide(page, item, lambda subject, _: subject == f"Re: {quoted(page)[0]}")
+        subject = f"Re: {quoted(page)[0]}"
+        yield from decide(page, item, lambda found, _: found == subject)
         yield done("Done.")
 
     return policy
 
 
 def decide(page: Page, item: str, wanted: Callable[[str, str], bool]) -> Moves:
-    """Decides about the first wanted post of the queue, by its subject and forum."""
-    page = yield from press(page, "Moderation queue", "a")
-    page = yield from to_end(page)
-    lines = list(page.lines)
-    for at, line in enumerate(lines):
+    """Decides about all wanted posts of the queue, by their subject and forum."""
+    while True:
+        page = yield from press(page, "Moderation queue", "a")
+        page = yield from to_end(page)
+        lines = list(page.lines)
         # Subject, poster, date, topic, forum.
-        if line == "By:" and wanted(lines[at - 1], lines[at + 7]):
-            page = yield f"Open {lines[at - 1]}", [click(index_at(lines[at - 2]))]
-            page = yield from press(page, item, "a")
-            return (yield from sure(page))
-    raise NotShownError("nothing of the kind in the queue")
-
-
-def decide_all(page: Page, item: str, name: str) -> Moves:
-    """Decides about all posts of a forum."""
-    try:
-        while True:
-            page = yield from decide(page, item, lambda _, forum: forum == name)
-    except NotShownError:
-        return (yield from press(page, "Forum index", "a"))
+        found = [
+            at for at, line in enumerate(lines) if line == "By:" and wanted(lines[at - 1], lines[at + 7])
+        ]
+        if not found:
+            return page
+        page = yield f"Open {lines[found[0] - 1]}", [click(index_at(lines[found[0] - 2]))]
+        page = yield from press(page, item, "a")
+        page = yield from sure(page)
 
 
 def approve_all(page: Page) -> Playing:
-    yield from decide_all(page, "Approve", quoted(page)[0])
+    name = quoted(page)[0]
+    yield from decide(page, "Approve", lambda _, forum: forum == name)
     yield done("Approved.")
 
 
 def settle_queue(page: Page) -> Playing:
     approved, disapproved = quoted(page)
-    page = yield from decide_all(page, "Approve", approved)
-    yield from decide_all(page, "Disapprove", disapproved)
+    page = yield from decide(page, "Approve", lambda _, forum: forum == approved)
+    yield from decide(page, "Disapprove", lambda _, forum: forum == disapproved)
     yield done("Settled.")
 
 
