@@ -526,3 +526,63 @@ POLICIES: dict[str, Policy] = {
     "move-after": move_after,
     "reply-or-start": reply_or_start,
 }
+
+
+def author_in_a_sentence(page: Page) -> Playing:
+    page = yield from topic(page, quoted(page)[0])
+    yield done(f"{posts(page)[0].name} started this topic.")
+
+
+def reply_with_blank_lines(page: Page) -> Playing:
+    subject, text = quoted(page)
+    page = yield from topic(page, subject)
+    page = yield from reply(page, f"\n\n{text} \n")
+    yield from send(page)
+    yield done("Sent.")
+
+
+def lock_after_the_reply(page: Page) -> Playing:
+    """By the moderator's menu, and not by the form of the reply."""
+    subject, text = quoted(page)
+    page = yield from topic(page, subject)
+    page = yield from reply(page, text)
+    page = yield from send(page)
+    page = yield from topic(page, subject)
+    page = yield from moderate(page, "Lock topic")
+    yield from sure(page)
+    yield done("Done.")
+
+
+def sticky_afterwards(page: Page) -> Playing:
+    """Starts a standard topic, and makes it sticky by the moderator's menu."""
+    title, text, name = quoted(page)
+    page = yield from write(page, name, title, text)
+    page = yield from send(page)
+    page = yield from moderate(page, "Change to sticky topic")
+    yield from sure(page)
+    yield done("Done.")
+
+
+def reply_under_another_subject(page: Page) -> Playing:
+    subject, text = quoted(page)
+    page = yield from topic(page, subject)
+    page = yield from reply(page, text)
+    page = yield "Change the subject", [type_in(page.one(tag="input", name="subject"), "An answer")]
+    yield from send(page)
+    yield done("Sent.")
+
+
+def approve_everything(page: Page) -> Playing:
+    """Approves what waits in other topics, too."""
+    yield from decide(page, "Approve", lambda subject, forum: True)
+    yield done("Approved.")
+
+
+OTHER_WAYS: list[tuple[str, Policy, bool]] = [
+    ("author", author_in_a_sentence, True),
+    ("reply", reply_with_blank_lines, True),
+    ("reply-and-lock", lock_after_the_reply, True),
+    ("new-sticky", sticky_afterwards, True),
+    ("reply", reply_under_another_subject, False),
+    ("approve", approve_everything, False),
+]

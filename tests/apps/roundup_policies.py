@@ -483,15 +483,19 @@ def note_phone(page: Page) -> Playing:
     yield done("Written.")
 
 
+def listed(page: Page) -> list[str]:
+    """The numbers of the issues that a search has found."""
+    links = [one.attributes.get("href", "") for one in page.all(tag="a")]
+    return list(dict.fromkeys(found[1] for one in links if (found := re.fullmatch(r"/issue(\d+)", one))))
+
+
 def every(name: str, pattern: str) -> Policy:
     """Changes a field of all issues that a search finds."""
 
     def policy(page: Page) -> Playing:
         new_value = wish(page, pattern)
         page = yield from filtered(page)
-        links = [one for one in page.all(tag="a") if one.attributes.get("href", "").startswith("/issue")]
-        numbers = [href[6:] for one in links if (href := one.attributes["href"])[6:].isdigit()]
-        for each in numbers:
+        for each in listed(page):
             page = yield from numbered(page, each)
             page = yield from filled(page, **{name: new_value})
         yield done("Changed all.")
@@ -560,3 +564,68 @@ POLICIES: dict[str, Policy] = {
     "pass-on": pass_on,
     "note-phone": note_phone,
 }
+
+
+def file_in_a_sentence(page: Page) -> Playing:
+    page = yield from opened(page)
+    page = yield from scroll_until(page, lambda now: bool(files(now)))
+    yield done(f"The file of this issue is called **{files(page)[0]}**.")
+
+
+def count_in_a_sentence(page: Page) -> Playing:
+    keyword = quoted(page)[0]
+    page = yield from filtered(page)
+    yield done(f'{total(page)} issues have the keyword "{keyword}".')
+
+
+def new_keyword_first(page: Page) -> Playing:
+    new_one = wish(page, r'keyword "([^"]*)"')
+    page = yield from opened(page)
+    yield from filled(page, keyword=", ".join([new_one, value(page, "keyword")]))
+    yield done("Saved.")
+
+
+def note_with_blank_lines(page: Page) -> Playing:
+    text = quoted(page)[0]
+    page = yield from opened(page)
+    yield from filled(page, **{"@note": f"\n{text}  \n\n"})
+    yield done("Saved.")
+
+
+def whole_message(page: Page) -> Playing:
+    """Passes on what the message says, and not the figure alone."""
+    _, *titles = quoted(page)
+    page = yield from figure(page)
+    text = next(line for line in page.lines if re.search(_FIGURE, line))
+    for title in titles[::-1]:
+        page = yield from found(page, title)
+        page = yield from filled(page, **{"@note": text})
+    yield done("Passed on.")
+
+
+def note_and_priority(page: Page) -> Playing:
+    """Says what it should, but changes the priority, too."""
+    text = quoted(page)[0]
+    page = yield from opened(page)
+    new_one = "wish" if value(page, "priority") != "wish" else "bug"
+    yield from filled(page, **{"@note": text, "priority": new_one})
+    yield done("Saved.")
+
+
+def first_alone(page: Page) -> Playing:
+    """Resolves the first of several issues."""
+    page = yield from filtered(page)
+    page = yield "Open the first", [click(page.all(tag="a", href=f"/issue{listed(page)[0]}")[0].index)]
+    yield from filled(page, status="resolved")
+    yield done("Resolved.")
+
+
+OTHER_WAYS: list[tuple[str, Policy, bool]] = [
+    ("file", file_in_a_sentence, True),
+    ("count-keyword", count_in_a_sentence, True),
+    ("add-keyword", new_keyword_first, True),
+    ("note", note_with_blank_lines, True),
+    ("pass-on", whole_message, True),
+    ("note", note_and_priority, False),
+    ("resolve-all", first_alone, False),
+]
