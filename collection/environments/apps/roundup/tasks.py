@@ -50,6 +50,11 @@ def _is_open(row: Row) -> bool:
     return row["status"] != "resolved"
 
 
+def _others(world: World) -> list[str]:
+    """The people but the user, whose name is the same in every world."""
+    return [login for login in _people(world) if login != ME]
+
+
 def _people(world: World) -> dict[str, Row]:
     """All but those that the software makes."""
     return {login: row for login, row in world["users"].items() if row["realname"]}
@@ -110,7 +115,7 @@ def _counted(words: str, *names: str, where: Where = bool) -> Template:
     """How many issues have the values of some fields; `words` has these."""
 
     def template(world: World, draw: Draw) -> Goal:
-        values = {"assignedto": list(_people(world)), "keyword": list(world["keywords"]), "status": STATUSES}
+        values = {"assignedto": _others(world), "keyword": list(world["keywords"]), "status": STATUSES}
         chosen = {name: draw.choice(values[name]) for name in names}
         filters = [f"{name}: {value}" for name, value in chosen.items()]
         count = sum(_matches(row, filters) and bool(where(row)) for row in world["issues"].values())
@@ -128,7 +133,7 @@ def _saved_query(world: World, draw: Draw) -> Goal:
 
 def _phone(world: World, draw: Draw) -> Goal:
     people = _people(world)
-    asked = draw.choice([row for login, row in people.items() if login != ME])
+    asked = people[draw.choice(_others(world))]
     words = f"Which phone number has {asked['realname']}?"
     return _question(words, _NUMBER, world, asked["phone"], [row["phone"] for row in people.values()])
 
@@ -245,7 +250,7 @@ def _file_of(words: str, template: Callable[[str, Where], Template]) -> Template
 
 
 def _new_with_all(world: World, draw: Draw) -> Goal:
-    name = draw.other(_people(world), ME)
+    name = draw.choice(_others(world))
     row = issue(
         title=title(draw),
         priority=draw.choice(PRIORITIES),
@@ -387,7 +392,7 @@ def _every(words: str, first: str, second: str) -> Template:
     def template(world: World, draw: Draw) -> Goal:
         groups: dict[tuple[str, str], list[Any]] = {}
         for number, row in world["issues"].items():
-            if row["assignedto"]:
+            if row["assignedto"] in _others(world):
                 groups.setdefault((row[first], row[second]), []).append(number)
         pair, numbers = draw.choice([(pair, found) for pair, found in groups.items() if len(found) > 1])
         new = draw.other(PRIORITIES if second == "priority" else _people(world), pair[1])
@@ -400,12 +405,12 @@ def _every(words: str, first: str, second: str) -> Template:
 
 
 def _resolve_all(world: World, draw: Draw) -> Goal:
-    """Three to five issues."""
+    """Three to six issues."""
     found = {
         name: [key for key, row in world["issues"].items() if name in row["keywords"] and _is_open(row)]
         for name in world["keywords"]
     }
-    name = draw.choice([one for one, numbers in found.items() if 2 < len(numbers) < 6])
+    name = draw.choice([one for one, numbers in found.items() if 2 < len(numbers) < 7])
     after = world
     for number in found[name]:
         after = put(after, "issues", number, status="resolved")
@@ -558,7 +563,7 @@ CHANGES: dict[str, Template] = {
     "organisation": change(
         "{realname} has moved: change the organisation of this user to {new_organisation}.",
         "users",
-        lambda one: one["realname"],
+        lambda one: one["realname"] and not one["realname"].startswith("Kim "),
         organisation=other(ORGANISATIONS),
     ),
     "new-person": _new_person,

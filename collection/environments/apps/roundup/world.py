@@ -77,7 +77,7 @@ def title(draw: Draw) -> str:
 
 
 def keyword(draw: Draw) -> str:
-    return f"{draw.fake.last_name()} {draw.phrase(_THEMES, _FUNDS)}"
+    return f"{draw.fake.last_name()} {draw.phrase(_THEMES, _FUNDS)} {draw.randint(1951, 2026)}"
 
 
 def note(draw: Draw) -> str:
@@ -134,7 +134,7 @@ def make_world(draw: Draw) -> World:
         values = {
             "priority": draw.choice(PRIORITIES),
             "status": "resolved" if is_replaced else draw.choice(STATUSES[:-1]),
-            "assignedto": "" if number % 5 == 0 else draw.choice(people),
+            "assignedto": "" if number % 5 == 0 else draw.choice(people[1:] if number == 2 else people),
         }
         if number in (3, 4):  # Templates change all issues that have these in common.
             values = {name: issues[2][name] for name in values}
