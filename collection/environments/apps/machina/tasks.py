@@ -7,19 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from collection.environments.apps.answers import Answer, other_values
-from collection.environments.apps.machina.world import (
-    KINDS,
-    VISITOR,
-    note,
-    options,
-    poll,
-    post,
-    question,
-    reason,
-    signature,
-    subject,
-    topic,
-)
+from collection.environments.apps.machina import world as forums
+from collection.environments.apps.machina.world import KINDS, VISITOR
 from collection.environments.apps.templates import Draw, Goal, Template, Where, ask, change, drawn
 from collection.environments.apps.world import New, Row, World, drop, put
 
@@ -192,21 +181,24 @@ def _no_reply(world: World, draw: Draw) -> Goal:
 def _replied(world: World, number: Any, text: str) -> World:
     """With a post of the visitor, under the subject that the form proposes."""
     head = f"Re: {world['topics'][number]['subject']}"
-    return put(world, "posts", New(f"post in {number}"), **post(number, subject=head, content=text))
+    return put(world, "posts", New(f"post in {number}"), **forums.post(number, subject=head, content=text))
 
 
 def _started(world: World, title: str, forum: str, text: str, kind: str = KINDS[0]) -> World:
-    after = put(world, "topics", _NEW, **topic(subject=title, forum=forum, kind=kind))
-    return put(after, "posts", New("post"), **post(_NEW, subject=title, content=text))
+    after = put(world, "topics", _NEW, **forums.topic(subject=title, forum=forum, kind=kind))
+    return put(after, "posts", New("post"), **forums.post(_NEW, subject=title, content=text))
 
 
 def _reply(world: World, number: Any, row: Row) -> World:
     return _replied(world, number, row["text"])
 
 
+_REPLIED: Any = {"texts": {"text": forums.note}, "effect": _reply}
+
+
 def _new(words: str, kind: str) -> Template:
     def template(world: World, draw: Draw) -> Goal:
-        forum, title, text = _forum(world, draw), subject(draw), note(draw)
+        forum, title, text = _forum(world, draw), forums.subject(draw), forums.note(draw)
         text_of_task = words.format(forum=forum, title=title, text=text)
         return Goal(text_of_task, _started(world, title, forum, text, kind))
 
@@ -214,13 +206,20 @@ def _new(words: str, kind: str) -> Template:
 
 
 def _new_poll(world: World, draw: Draw) -> Goal:
-    forum, title, text, asked = _forum(world, draw), subject(draw), note(draw), question(draw)
-    one, two = options(draw, 2)
+    forum, title, text, asked = (
+        _forum(world, draw),
+        forums.subject(draw),
+        forums.note(draw),
+        forums.question(draw),
+    )
+    one, two = forums.options(draw, 2)
     words = (
         f'Start a topic "{title}" with the message "{text}" in the forum "{forum}", with a poll that asks '
         f'"{asked}" and has the options "{one}" and "{two}".'
     )
-    after = put(_started(world, title, forum, text), "polls", New("poll"), **poll(_NEW, question=asked))
+    after = put(
+        _started(world, title, forum, text), "polls", New("poll"), **forums.poll(_NEW, question=asked)
+    )
     for option in (one, two):
         after = put(after, "options", New(option), poll=New("poll"), text=option, voters=[])
     return Goal(words, after)
@@ -245,7 +244,7 @@ def _voting(words: str, where: Where, count: int = 1) -> Template:
 
 def _edit_post(world: World, draw: Draw) -> Goal:
     number, row = draw.row(world, "topics")
-    key, text, why = _posts(world, number)[-1][0], note(draw), reason(draw)
+    key, text, why = _posts(world, number)[-1][0], forums.note(draw), forums.reason(draw)
     words = (
         f'In the topic "{row["subject"]}", change the text of the last post to "{text}", and give "{why}" as '
         "the reason for the update."
@@ -310,7 +309,7 @@ def _settle_queue(world: World, draw: Draw) -> Goal:
 
 
 def _set_signature(world: World, draw: Draw) -> Goal:
-    text = signature(draw)
+    text = forums.signature(draw)
     words = f'Change the signature in your profile to "{text}".'
     return Goal(words, put(world, "members", VISITOR, signature=text))
 
@@ -379,7 +378,7 @@ def _move_after(world: World, draw: Draw) -> Goal:
 def _reply_or_start(world: World, draw: Draw) -> Goal:
     """Half of the tasks name a topic that is not there."""
     number, row = draw.row(world, "topics", _is_open)
-    text, title = note(draw), subject(draw)
+    text, title = forums.note(draw), forums.subject(draw)
     is_there = draw.random() < 0.5
     words = (
         f'If there is a topic "{row["subject"] if is_there else title}" in the forum "{row["forum"]}", reply '
@@ -424,8 +423,7 @@ CHANGES: dict[str, Template] = {
     "reply": _set(
         f'Reply to {_TOPIC} with the message "{{text}}"; leave the proposed subject as it is.',
         _is_open,
-        texts={"text": note},
-        effect=_reply,
+        **_REPLIED,
     ),
     "new-topic": _new('Start a topic "{title}" with the message "{text}" in the forum "{forum}".', KINDS[0]),
     "new-sticky": _new(
@@ -447,7 +445,7 @@ CHANGES: dict[str, Template] = {
     "rename": _set(
         f'Change the subject of {_TOPIC} to "{{new_subject}}", by an edit of its first post.',
         effect=_renamed,
-        subject=drawn(subject),
+        subject=drawn(forums.subject),
     ),
     "delete-post": _delete_post,
     "delete-topic": _delete_topic,
@@ -485,8 +483,7 @@ CHANGES: dict[str, Template] = {
     "reply-and-lock": _set(
         f'Reply to {_TOPIC} with the message "{{text}}", and lock the topic.',
         _is_open,
-        texts={"text": note},
-        effect=_reply,
+        **_REPLIED,
         locked=1,
     ),
     "lock-busiest": _lock_busiest,

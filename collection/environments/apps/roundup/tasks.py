@@ -7,23 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from collection.environments.apps.answers import Answer
-from collection.environments.apps.roundup.world import (
-    FACTS,
-    ME,
-    ORGANISATIONS,
-    PRIORITIES,
-    STATUSES,
-    file_name,
-    full_name,
-    issue,
-    keyword,
-    login_of,
-    note,
-    person,
-    phone,
-    query_name,
-    title,
-)
+from collection.environments.apps.roundup import world as museum
+from collection.environments.apps.roundup.world import FACTS, ME, ORGANISATIONS, PRIORITIES, STATUSES
 from collection.environments.apps.templates import (
     Draw,
     Goal,
@@ -39,7 +24,6 @@ from collection.environments.apps.templates import (
 from collection.environments.apps.world import Either, New, Row, World, drop, put
 
 _ISSUE = 'the issue "{title}"'
-_MESSAGE = New("message")
 
 
 def _messages(world: World, number: Any) -> dict[Any, Row]:
@@ -50,9 +34,13 @@ def _is_open(row: Row) -> bool:
     return row["status"] != "resolved"
 
 
+def _is_other(row: Row) -> bool:
+    """Whether a user is another person than kim, whose name is the same in every world."""
+    return bool(row["realname"]) and row["roles"] == "User"
+
+
 def _others(world: World) -> list[str]:
-    """The people but the user, whose name is the same in every world."""
-    return [login for login in _people(world) if login != ME]
+    return [login for login, row in world["users"].items() if _is_other(row)]
 
 
 def _people(world: World) -> dict[str, Row]:
@@ -74,11 +62,6 @@ def _question(words: str, form: str, world: World, value: str | int, others: Col
 
 def _replacement(world: World, number: int, row: Row) -> int:
     return row["superseder"][0] if row["superseder"] else number
-
-
-def _file(world: World, number: Any) -> tuple[Any, Row]:
-    """The file of an issue; none has two."""
-    return next((key, row) for key, row in world["files"].items() if row["issue"] == number)
 
 
 def _author(at: int) -> Callable[[World, Any, Row], str]:
@@ -131,19 +114,12 @@ def _saved_query(world: World, draw: Draw) -> Goal:
     return _question(words, "the number", world, count)
 
 
-def _phone(world: World, draw: Draw) -> Goal:
-    people = _people(world)
-    asked = people[draw.choice(_others(world))]
-    words = f"Which phone number has {asked['realname']}?"
-    return _question(words, _NUMBER, world, asked["phone"], [row["phone"] for row in people.values()])
-
-
 def _phone_of_either(world: World, draw: Draw) -> Goal:
     """In half of the tasks the first one is not there."""
     people = _people(world)
     first, second = draw.sample(list(people.values()), 2)
     is_there = draw.random() < 0.5
-    name = first["realname"] if is_there else full_name(draw)
+    name = first["realname"] if is_there else museum.full_name(draw)
     words = (
         f"Which phone number has {name}? If the tracker has no user of that name, give the phone number of "
         f"{second['realname']} instead."
@@ -174,6 +150,9 @@ def _with_note(world: World, number: Any, before: Row) -> World:
     new = {"issue": number, "author": ME, "text": before["text"]}
     world = put(world, "messages", New(f"message {number}"), **new)
     return _chatty(world, number, before)
+
+
+_NOTED: Any = {"texts": {"text": museum.note}, "effect": _with_note}
 
 
 def _assigned_with_note(world: World, number: Any, before: Row) -> World:
@@ -214,12 +193,8 @@ def _supersede(world: World, draw: Draw) -> Goal:
 
 def _hand_back(world: World, draw: Draw) -> Goal:
     """The author of a message is found by its text."""
-    message = draw.choice(
-        [
-            row
-            for row in world["messages"].values()
-            if row["author"] not in ("", world["issues"][row["issue"]]["assignedto"])
-        ]
+    _, message = draw.row(
+        world, "messages", lambda one: one["author"] != world["issues"][one["issue"]]["assignedto"]
     )
     number, row = message["issue"], world["issues"][message["issue"]]
     priority = draw.other(PRIORITIES, row["priority"])
@@ -251,26 +226,26 @@ def _file_of(words: str, template: Callable[[str, Where], Template]) -> Template
 
 def _new_with_all(world: World, draw: Draw) -> Goal:
     name = draw.choice(_others(world))
-    row = issue(
-        title=title(draw),
+    row = museum.issue(
+        title=museum.title(draw),
         priority=draw.choice(PRIORITIES),
         status=draw.choice(STATUSES[1:-1]),
         assignedto=name,
         nosy=sorted({ME, name}),
         keywords=[draw.choice(list(world["keywords"]))],
     )
-    text = note(draw)
+    text = museum.note(draw)
     words = (
         f'Report a new issue "{row["title"]}" with the message "{text}": priority {row["priority"]}, status '
         f'{row["status"]}, assigned to {name}, with the keyword "{row["keywords"][0]}".'
     )
     after = put(world, "issues", New(), **row)
-    return Goal(words, put(after, "messages", _MESSAGE, issue=New(), author=ME, text=text))
+    return Goal(words, put(after, "messages", New("message"), issue=New(), author=ME, text=text))
 
 
 def _new_superseder(world: World, draw: Draw) -> Goal:
     number, old = draw.row(world, "issues", lambda one: not one["superseder"])
-    new = issue(title=title(draw), priority=draw.choice(PRIORITIES))
+    new = museum.issue(title=museum.title(draw), priority=draw.choice(PRIORITIES))
     words = (
         f'Report a new issue "{new["title"]}" with the priority {new["priority"]}, and then enter its number '
         f'as the superseder of the issue "{old["title"]}".'
@@ -282,7 +257,7 @@ def _ensure(world: World, draw: Draw) -> Goal:
     """In half of the tasks the issue is not there."""
     number, row = draw.row(world, "issues")
     priority = draw.other(PRIORITIES, row["priority"])
-    new = issue(title=title(draw), priority=priority)
+    new = museum.issue(title=museum.title(draw), priority=priority)
     is_there = draw.random() < 0.5
     words = (
         f'If the tracker has an issue "{(row if is_there else new)["title"]}", set its priority to '
@@ -296,7 +271,7 @@ def _ensure(world: World, draw: Draw) -> Goal:
 
 def _keyword_if_missing(world: World, draw: Draw) -> Goal:
     number, row = draw.row(world, "issues", lambda one: not one["keywords"])
-    name = draw.choice([keyword(draw), draw.choice(list(world["keywords"]))])
+    name = draw.choice([museum.keyword(draw), draw.choice(list(world["keywords"]))])
     words = (
         f'Give the issue "{row["title"]}" the keyword "{name}"; if there is no such keyword yet, create it '
         "first."
@@ -305,12 +280,12 @@ def _keyword_if_missing(world: World, draw: Draw) -> Goal:
 
 
 def _new_keyword(world: World, draw: Draw) -> Goal:
-    name = keyword(draw)
+    name = museum.keyword(draw)
     return Goal(f'Create the keyword "{name}".', put(world, "keywords", name))
 
 
 def _rename_keyword(world: World, draw: Draw) -> Goal:
-    old, new = draw.choice(list(world["keywords"])), keyword(draw)
+    old, new = draw.choice(list(world["keywords"])), museum.keyword(draw)
     after = put(drop(world, "keywords", old), "keywords", new)
     for number, row in world["issues"].items():
         names = [new if one == old else one for one in row["keywords"]]
@@ -322,9 +297,9 @@ def _rename_keyword(world: World, draw: Draw) -> Goal:
 
 
 def _newcomer(world: World, draw: Draw) -> tuple[str, World, str]:
-    realname = full_name(draw)
-    login = login_of(realname)
-    row = person(draw, realname, login) | {"phone": ""}
+    realname = museum.full_name(draw)
+    login = museum.login_of(realname)
+    row = museum.person(draw, realname, login) | {"phone": ""}
     words = (
         f'Add a user with the name "{realname}", the login name "{login}", the organisation '
         f'"{row["organisation"]}" and the e-mail address {row["address"]}; no password is needed.'
@@ -347,8 +322,10 @@ def _new_person_assigned(world: World, draw: Draw) -> Goal:
 def _onboard(world: World, draw: Draw) -> Goal:
     """A user, a keyword and an issue that has both."""
     login, after, words = _newcomer(world, draw)
-    name, priority = keyword(draw), draw.choice(PRIORITIES)
-    new = issue(title=title(draw), priority=priority, assignedto=login, nosy=[login], keywords=[name])
+    name, priority = museum.keyword(draw), draw.choice(PRIORITIES)
+    new = museum.issue(
+        title=museum.title(draw), priority=priority, assignedto=login, nosy=[login], keywords=[name]
+    )
     words = (
         f'{words} Create the keyword "{name}". Then report a new issue "{new["title"]}" with the priority '
         f"{priority} and this keyword, and assign it to the new user."
@@ -357,7 +334,7 @@ def _onboard(world: World, draw: Draw) -> Goal:
 
 
 def _save_query(world: World, draw: Draw) -> Goal:
-    name, status, priority = query_name(draw), draw.choice(STATUSES), draw.choice(PRIORITIES)
+    name, status, priority = museum.query_name(draw), draw.choice(STATUSES), draw.choice(PRIORITIES)
     words = (
         f"Search for the issues with the status {status} and the priority {priority}, and save this search "
         f'as a query with the name "{name}".'
@@ -497,7 +474,9 @@ QUESTIONS: dict[str, Template] = {
         "How many issues that are not resolved are assigned to {assignedto}?", "assignedto", where=_is_open
     ),
     "saved-query": _saved_query,
-    "phone": _phone,
+    "phone": ask(
+        f"Which phone number has {{realname}}? Answer with {_NUMBER} alone.", "users", "phone", _is_other
+    ),
     "phone-of-either": _phone_of_either,
 }
 CHANGES: dict[str, Template] = {
@@ -508,7 +487,7 @@ CHANGES: dict[str, Template] = {
         priority=other(PRIORITIES),
         status=other(STATUSES),
     ),
-    "rename": _set(f'Change the title of {_ISSUE} to "{{new_title}}".', title=drawn(title)),
+    "rename": _set(f'Change the title of {_ISSUE} to "{{new_title}}".', title=drawn(museum.title)),
     "assign": _set(f"Assign {_ISSUE} to {{new_assignedto}}.", effect=_assigned, assignedto=_to_another),
     "unassign": _set(
         'The issue "{title}" is to be assigned to no one: take its assignee away.',
@@ -520,17 +499,15 @@ CHANGES: dict[str, Template] = {
     "add-nosy": _listed(f"Add {{key}} to the nosy list of {_ISSUE}.", "nosy", "users"),
     "remove-nosy": _listed(f"Take {{key}} off the nosy list of {_ISSUE}.", "nosy"),
     "supersede": _supersede,
-    "note": _set(f'Add the message "{{text}}" to {_ISSUE}.', texts={"text": note}, effect=_with_note),
+    "note": _set(f'Add the message "{{text}}" to {_ISSUE}.', **_NOTED),
     "note-and-status": _set(
         f'Add the message "{{text}}" to {_ISSUE}, and set its status to {{new_status}}.',
-        texts={"text": note},
-        effect=_with_note,
+        **_NOTED,
         status=other(STATUSES),
     ),
     "note-and-assign": _set(
         f'Add the message "{{text}}" to {_ISSUE}, and assign it to {{new_assignedto}}.',
-        texts={"text": note},
-        effect=_assigned_with_note,
+        **_NOTED | {"effect": _assigned_with_note},
         assignedto=_to_another,
     ),
     "hand-back": _hand_back,
@@ -541,12 +518,14 @@ CHANGES: dict[str, Template] = {
     ),
     "rename-file": _file_of(
         'Rename the file {name} of the issue "{title}" to {new_name}.',
-        lambda words, where: change(words, "files", where, name=drawn(file_name)),
+        lambda words, where: change(words, "files", where, name=drawn(museum.file_name)),
     ),
     "new": create(
         'Report a new issue "{title}" with the priority {priority}.',
         "issues",
-        **issue(title=drawn(title), priority=lambda world, draw, row, name: draw.choice(PRIORITIES)),
+        **museum.issue(
+            title=drawn(museum.title), priority=lambda world, draw, row, name: draw.choice(PRIORITIES)
+        ),
     ),
     "new-with-all": _new_with_all,
     "new-superseder": _new_superseder,
@@ -557,13 +536,13 @@ CHANGES: dict[str, Template] = {
     "own-phone": change(
         "Change your own phone number to {new_phone}.",
         "users",
-        lambda one: one["realname"].startswith("Kim "),
-        phone=drawn(phone),
+        lambda one: one["realname"] and not _is_other(one),
+        phone=drawn(museum.phone),
     ),
     "organisation": change(
         "{realname} has moved: change the organisation of this user to {new_organisation}.",
         "users",
-        lambda one: one["realname"] and not one["realname"].startswith("Kim "),
+        _is_other,
         organisation=other(ORGANISATIONS),
     ),
     "new-person": _new_person,
