@@ -110,7 +110,7 @@ class ScriptedActor:
                 goal, actions = next(self._playing[key])
             else:
                 goal, actions = self._playing[key].send(page)
-        except (NotShownError, AssertionError, LookupError, StopIteration) as problem:
+        except (NotShownError, AssertionError, LookupError, RuntimeError, StopIteration) as problem:
             goal, actions = (
                 "Give up",
                 [{"done": {"text": f"{type(problem).__name__}: {problem}", "success": False}}],

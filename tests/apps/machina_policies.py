@@ -50,14 +50,16 @@ def to_end(page: Page) -> Moves:
 
 
 def posts(page: Page) -> list[ShownPost]:
-    lines = list(page.lines)
-    return [
-        ShownPost(
-            lines[at + 2], lines[at + 4], lines[at + 5], index_at(lines[at - 4]), index_at(lines[at - 2])
-        )
-        for at, line in enumerate(lines)
-        if line == "By:" and at > 3 and "title=Delete" in lines[at - 2]
-    ]
+    """Links to edit and to delete a post are above its subject."""
+    found, edit, delete = [], 0, 0
+    for at, line in enumerate(lines := list(page.lines)):
+        if "title=Edit" in line:
+            edit = index_at(line)
+        elif "title=Delete" in line:
+            delete = index_at(line)
+        elif line == "By:" and edit:
+            found.append(ShownPost(lines[at + 2], lines[at + 4], lines[at + 5], edit, delete))
+    return found
 
 
 def rows(page: Page) -> list[Row]:
