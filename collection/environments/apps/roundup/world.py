@@ -56,7 +56,7 @@ def login_of(realname: str) -> str:
     return re.sub(r"[^a-z.]", "", realname.lower().replace(" ", "."))
 
 
-def person(draw: Draw, realname: str, login: str, roles: str = "User") -> Row:
+def person(draw: Draw, realname: str, login: str, roles: str = "User") -> dict[str, Any]:
     return {
         "realname": realname,
         "phone": phone(draw),
