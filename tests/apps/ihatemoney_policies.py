@@ -12,17 +12,17 @@ _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "Augu
 
 
 def rows(page: Page) -> list[dict[str, str]]:
-    """The bills of the list: date, payer, what, owers, amount, and the number of the bill's edit link."""
+    """The bills that are shown: date, payer, what, owers, amount, and the numbers of their links."""
     lines, found = list(page.lines), []
     for at, line in enumerate(lines):
-        if re.fullmatch(r"\d{4}-\d\d-\d\d", line):
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", line) and at + 4 < len(lines):
             date, payer, what, owers, amount = lines[at : at + 5]
             links = " ".join(lines[at + 5 : at + 8])
             edit = re.match(r"\*?\[(\d+)\]<a title=edit", links)
             remove = re.search(r"\[(\d+)\]<button title=delete", links)
-            assert remove, links
             row = {"date": date, "payer": payer, "what": what, "owers": owers, "amount": amount.split()[0]}
-            found.append(row | {"edit": edit[1] if edit else "", "delete": remove[1]})
+            # A bill at the edge is shown without its links.
+            found.append(row | {"edit": edit[1] if edit else "", "delete": remove[1] if remove else ""})
     return found
 
 
@@ -30,9 +30,32 @@ def row(page: Page, what: str) -> dict[str, str]:
     return next(one for one in rows(page) if one["what"] == what)
 
 
-def all_bills(page: Page) -> Moves:
-    """Scrolls to the end of the list, which is short."""
-    return (yield from scroll_until(page, lambda now: now.view.pages_below < 0.05))
+def shown(page: Page, what: str) -> Moves:
+    """Scrolls to a bill."""
+
+    def has(now: Page) -> bool:
+        return any(one["what"] == what and one["delete"] for one in rows(now))
+
+    if not has(page) and page.view.pages_above > 0.05:
+        page = yield "Scroll up", [{"scroll": {"down": False, "num_pages": 10.0}}]
+    return (yield from scroll_until(page, has))
+
+
+def all_bills(page: Page, seen: dict[str, dict[str, str]]) -> Moves:
+    """Reads the whole list, by what the bills are for."""
+    seen.update({one["what"]: one for one in rows(page)})
+    while page.view.pages_below >= 0.05:
+        page = yield "Scroll down", [{"scroll": {"down": True, "num_pages": 0.5}}]
+        seen.update({one["what"]: one for one in rows(page)})
+    return page
+
+
+def paid(page: Page, payer: str, found: list[dict[str, str]]) -> Moves:
+    """Reads the bills that somebody has paid."""
+    seen: dict[str, dict[str, str]] = {}
+    page = yield from all_bills(page, seen)
+    found += [one for one in seen.values() if one["payer"] == payer]
+    return page
 
 
 def balances(page: Page) -> dict[str, str]:
@@ -55,40 +78,30 @@ def asked(page: Page, pattern: str) -> str:
 # Questions.
 
 
-def cost(page: Page) -> Playing:
-    page = yield from all_bills(page)
-    yield done(row(page, quoted(page)[0])["amount"])
+def of_bill(name: str) -> Policy:
+    def policy(page: Page) -> Playing:
+        page = yield from shown(page, quoted(page)[0])
+        yield done(row(page, quoted(page)[0])[name])
 
-
-def who_paid(page: Page) -> Playing:
-    page = yield from all_bills(page)
-    yield done(row(page, quoted(page)[0])["payer"])
-
-
-def when(page: Page) -> Playing:
-    page = yield from all_bills(page)
-    yield done(row(page, quoted(page)[0])["date"])
+    return policy
 
 
 def dearest(page: Page) -> Playing:
-    payer = asked(page, r"that (.+) paid\?")
-    page = yield from all_bills(page)
-    best = max((one for one in rows(page) if one["payer"] == payer), key=lambda one: Decimal(one["amount"]))
-    yield done(best["what"])
+    found: list[dict[str, str]] = []
+    yield from paid(page, asked(page, r"that (.+) paid\?"), found)
+    yield done(max(found, key=lambda one: Decimal(one["amount"]))["what"])
 
 
 def count(page: Page) -> Playing:
-    payer = asked(page, r"did (.+) pay\?")
-    page = yield from all_bills(page)
-    yield done(str(sum(one["payer"] == payer for one in rows(page))))
+    found: list[dict[str, str]] = []
+    yield from paid(page, asked(page, r"did (.+) pay\?"), found)
+    yield done(str(len(found)))
 
 
 def total_paid(page: Page) -> Playing:
-    payer = asked(page, r"has (.+) paid in all")
-    page = yield from all_bills(page)
-    yield done(
-        f"{sum((Decimal(one['amount']) for one in rows(page) if one['payer'] == payer), Decimal()):.2f}"
-    )
+    found: list[dict[str, str]] = []
+    yield from paid(page, asked(page, r"has (.+) paid in all"), found)
+    yield done(f"{sum((Decimal(one['amount']) for one in found), Decimal()):.2f}")
 
 
 def balance(page: Page) -> Playing:
@@ -199,7 +212,7 @@ def settle_up(page: Page) -> Playing:
 
 
 def open_bill(page: Page, what: str) -> Moves:
-    page = yield from all_bills(page)
+    page = yield from shown(page, what)
     return (yield f"Open {what}", [click(int(row(page, what)["edit"]))])
 
 
@@ -241,8 +254,9 @@ def include(page: Page) -> Playing:
 
 def put_right(page: Page) -> Playing:
     old, new = re.findall(r"^Not (.+) but (.+) paid the bills", page.request)[0]
-    page = yield from all_bills(page)
-    for what in [one["what"] for one in rows(page) if one["payer"] == old]:
+    bills: list[dict[str, str]] = []
+    page = yield from paid(page, old, bills)
+    for what in [one["what"] for one in bills]:
         page = yield from open_bill(page, what)
         page = yield "Change the payer", fill(page, {"payer": new})
         page = yield from submit(page)
@@ -252,7 +266,7 @@ def put_right(page: Page) -> Playing:
 def copy(page: Page) -> Playing:
     new, old = quoted(page)
     date = asked(page, r'" of ([\d-]+) with')
-    page = yield from all_bills(page)
+    page = yield from shown(page, old)
     bill = row(page, old)
     page = yield from open_bill(page, old)
     page = yield from scroll_until(page, lambda now: bool(now.all(tag="input", id="submit")))
@@ -266,7 +280,7 @@ def copy(page: Page) -> Playing:
 
 
 def remove(page: Page, what: str) -> Moves:
-    page = yield from all_bills(page)
+    page = yield from shown(page, what)
     for _ in range(3):  # It asks whether that is meant.
         if not any(one["what"] == what for one in rows(page)):
             break
@@ -282,7 +296,7 @@ def delete(page: Page) -> Playing:
 def move(page: Page) -> Playing:
     what, project = quoted(page)
     payer = asked(page, r", where (.+) paid it")
-    page = yield from all_bills(page)
+    page = yield from shown(page, what)
     bill = row(page, what)
     page = yield from remove(page, what)
     page = yield from menu(page, f"switch to {project}")
@@ -358,9 +372,9 @@ def found(page: Page) -> Playing:
 
 
 POLICIES: dict[str, Policy] = {
-    "cost": cost,
-    "who-paid": who_paid,
-    "when": when,
+    "cost": of_bill("amount"),
+    "who-paid": of_bill("payer"),
+    "when": of_bill("date"),
     "dearest": dearest,
     "count": count,
     "total-paid": total_paid,
@@ -426,7 +440,7 @@ def copied_without_deleting(page: Page) -> Playing:
     """Enters the bill of another project, and leaves the old one."""
     what, project = quoted(page)
     payer = asked(page, r", where (.+) paid it")
-    page = yield from all_bills(page)
+    page = yield from shown(page, what)
     bill = row(page, what)
     page = yield from menu(page, f"switch to {project}")
     page = yield from press(page, "Add a new bill", "a")
