@@ -3,7 +3,7 @@
 It imports nothing of ours and, before `main`, nothing of Django's: our own environment has neither.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import datetime
@@ -328,7 +328,9 @@ def _picture(thing: str) -> str:
     if not (MEDIA / name).exists():
         MEDIA.mkdir(exist_ok=True)
         shade = sum(thing.encode()) * 37
-        image = Image.new("RGB", (PICTURE_PX,) * 2, (120 + shade % 90, 120 + shade % 71, 120 + shade % 83))
+        image = Image.new(
+            "RGB", (PICTURE_PX, PICTURE_PX), (120 + shade % 90, 120 + shade % 71, 120 + shade % 83)
+        )
         ImageDraw.Draw(image).text((20, PICTURE_PX // 2), thing, fill="black")
         part = MEDIA / f"{os.getpid()}-{name}"
         image.save(part)
