@@ -131,23 +131,26 @@ def fill(data: pathlib.Path) -> None:
     """Writes the world in `world.json` into the database, and indexes it."""
     from django.contrib.auth import get_user_model
     from django.core.management import call_command
+    from django.db import transaction
     from machina.apps.forum.models import Forum
     from machina.apps.forum_member.models import ForumProfile
 
     world = json.loads((data / "world.json").read_text(encoding="utf-8"))
     users, forums = {}, {}
-    with mock.patch("django.utils.timezone.now", return_value=START):
-        for name, row in world["members"]:
-            users[name] = get_user_model().objects.create_user(name)
-            ForumProfile.objects.create(user=users[name], **row)
-        for _, row in world["forums"]:
-            kind = Forum.FORUM_POST if row["parent"] else Forum.FORUM_CAT
-            parent = forums.get(row["parent"])
-            forums[row["name"]] = Forum.objects.create(name=row["name"], type=kind, parent=parent)
-    for number, row in world["topics"]:
-        posts = [one for _, one in world["posts"] if one["topic"] == number]
-        _add_topic(row, posts, forums, users, START + datetime.timedelta(days=number))
-    _add_polls(world, users)
+    # One transaction, because each waits for the disk.
+    with transaction.atomic():
+        with mock.patch("django.utils.timezone.now", return_value=START):
+            for name, row in world["members"]:
+                users[name] = get_user_model().objects.create_user(name)
+                ForumProfile.objects.create(user=users[name], **row)
+            for _, row in world["forums"]:
+                kind = Forum.FORUM_POST if row["parent"] else Forum.FORUM_CAT
+                parent = forums.get(row["parent"])
+                forums[row["name"]] = Forum.objects.create(name=row["name"], type=kind, parent=parent)
+        for number, row in world["topics"]:
+            posts = [one for _, one in world["posts"] if one["topic"] == number]
+            _add_topic(row, posts, forums, users, START + datetime.timedelta(days=number))
+        _add_polls(world, users)
     call_command("rebuild_index", interactive=False, verbosity=0)
 
 
