@@ -409,7 +409,7 @@ def test_an_application_is_put_back_with_its_page(
     players: tuple[Player, Player], tmp_path: pathlib.Path
 ) -> None:
     Notebook(tmp_path).prepare()
-    task = Task(task_id="notebook/write/0", website=f"{SITE}/", objective="Write.", environment="app")
+    task = Task(task_id="notebook/write/5", website=f"{SITE}/", objective="Write.", environment="app", seed=5)
     with Notebook(tmp_path) as one, Notebook(tmp_path) as other:
         environments = []
         for application, player in zip((one, other), players, strict=True):
@@ -425,6 +425,7 @@ def test_an_application_is_put_back_with_its_page(
         (one.data / "note").write_text("changed again")
         second.restore(pickle.loads(snapshot))
         assert (other.data / "note").read_text() == "changed" and second.reward() == 0.0
+        assert other.seed == one.seed == 5
         assert_same(view, second.observe())
         second.finish(normalize_action({"done": {"text": "7", "success": True}}))
         assert second.reward() == 1.0 and first.reward() == 0.0

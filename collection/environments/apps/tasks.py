@@ -125,7 +125,8 @@ class AppEnvironment:
     def restore(self, snapshot: AppSnapshot) -> None:
         self._current = self._tasks[snapshot.task_id]
         self._url, self._answer = snapshot.url, snapshot.answer
-        application = self._current.application
+        application, task = self._current.application, self._current.task
+        application.seed = task.seed or 0  # What visitors cannot change is read from the seed's world.
         application.restore(snapshot.application)
         self._inner.restore(snapshot.page)
         # Without what its pages have written meanwhile, such as when they were looked at.
