@@ -35,7 +35,7 @@ _APPS = flags.DEFINE_string("apps_folder", "", "Where applications are installed
 
 
 @dataclasses.dataclass(frozen=True)
-class Played:
+class Episode:
     """An episode of a policy.
 
     Attributes:
@@ -53,7 +53,7 @@ class Played:
 
 def play(
     application: Application, tasks: Sequence[AppTask], policies: Mapping[str, Policy], folder: Path
-) -> Iterator[Played]:
+) -> Iterator[Episode]:
     """Plays each task by the policy of its template, in one browser."""
     actor = ScriptedActor({one.task.task_id: policies[template_of(one)] for one in tasks})
     images = ImageStore(folder / "episodes")
@@ -74,7 +74,7 @@ def play(
             if trajectory.outcome not in ("success", "done") and not lacks and not trajectory.success:
                 lacks.append(f"the episode ended with {trajectory.outcome}: {trajectory.detail}")
             pages = len({step.observation.url for step in trajectory.steps})
-            yield Played(
+            yield Episode(
                 one,
                 tuple(lacks),
                 len(trajectory.steps),
@@ -84,7 +84,7 @@ def play(
             )
 
 
-def other_ways(application: Application, seed: int, folder: Path) -> Iterator[tuple[bool, Played]]:
+def other_ways(application: Application, seed: int, folder: Path) -> Iterator[tuple[bool, Episode]]:
     """Plays what else does a task, or nearly does: yields whether it should be paid, and what came of it."""
     for number, (template, policy, paid) in enumerate(ways_of(application.name)):
         task = template_task(application, template, seed)
