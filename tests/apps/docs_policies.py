@@ -384,7 +384,7 @@ def page_by_the_module_index(page: Page) -> Playing:
     yield done("Here it is.")
 
 
-def all_four(page: Page) -> Playing:
+def all_of_them(page: Page) -> Playing:
     yield done(asked(page, r"version: (.*)\? Answer"))
 
 
@@ -397,6 +397,6 @@ OTHER_WAYS: list[tuple[str, Policy, bool]] = [
     ("default-value", default_in_a_sentence, True),
     ("keyword-only", keyword_only_the_other_way_round, True),
     ("module-page", page_by_the_module_index, True),
-    ("oldest", all_four, False),
+    ("oldest", all_of_them, False),
     ("next-page", too_early, False),
 ]

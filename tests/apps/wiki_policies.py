@@ -534,8 +534,8 @@ def restored(place: int) -> Policy:
 
 def stars(page: Page, action: str) -> list[int]:
     """The star of a page, which has no text."""
-    links = page.all(tag="a")
-    return [one.index for one in links if one.attributes.get("href", "").endswith(f"action={action}")]
+    words = {"watch": "Add this page to", "unwatch": "Remove this page from"}[action]
+    return [one.index for one in page.all(tag="a") if one.attributes.get("title", "").startswith(words)]
 
 
 def watched(action: str, then: str) -> Policy:

@@ -278,7 +278,7 @@ def _replacement(world: World, draw: Draw) -> Goal:
 
 def _see_also(world: World, draw: Draw) -> Goal:
     name, _ = draw.row(world, "functions")
-    steps, seen = draw.randint(5, 6), [name]
+    steps, seen = draw.randint(8, 10), [name]
     for _ in range(steps):
         seen.append(world["functions"][seen[-1]]["see"])
     words = (
@@ -297,7 +297,7 @@ def _sum(world: World, draw: Draw) -> Goal:
             for parameter, kind, default, _ in row["parameters"]
             if kind == "int"
         ],
-        4,
+        5,
     )
     words = (
         f"Add up the defaults of these parameters: {'; '.join(text for text, _ in chosen)}. {_alone('sum')}"
@@ -306,10 +306,10 @@ def _sum(world: World, draw: Draw) -> Goal:
 
 
 def _oldest(world: World, draw: Draw) -> Goal:
-    """Of four functions, that with a version of its own, before or after all others."""
+    """Of five functions, that with a version of its own, before or after all others."""
     functions = world["functions"]
     while True:
-        names = draw.sample(list(functions), 4)
+        names = draw.sample(list(functions), 5)
         first, second, *_ = sorted(functions[name]["since"] for name in names)
         if first != second:
             break

@@ -174,8 +174,11 @@ def _functions(draw: Draw, name: str, modules: Any, errors: Any, settings: Any) 
             }
     names = list(found)
     plain = [one for one in names if not found[one]["class"] and not found[one]["deprecated"]]
+    # Links from one to the next pass all of them.
+    draw.shuffle(plain)
+    following = dict(zip(plain, [*plain[1:], plain[0]], strict=True))
     for one, row in found.items():
-        row["see"] = draw.other(plain, one)
+        row["see"] = following.get(one) or draw.choice(plain)
         if row["deprecated"]:
             row["replacement"] = draw.choice(plain)
     return found
