@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,10 +14,13 @@ from typing import Any, cast
 
 import pytest
 
-from collection.environments.apps.tasks import AppTask, Ending
+from collection.environments.apps.application import Application
+from collection.environments.apps.tasks import AppTask, Ending, shortfalls
+from collection.evaluation.config import FIRST_EVALUATED_SEED
 from collection.evaluation.results import load_results
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
+from tests.apps.mutants import mutants, right
 from tests.llm.answers import completion
 from tests.llm.server import Answer, ModelServer
 from tests.scripts import run_script
@@ -25,21 +30,34 @@ CHECK = "collection.environments.apps.check"
 EXAMPLE = ROOT / "docs/examples/own_application"
 # What the documentation's page says: it is there, its checks are tried, and a harness plays it.
 PLAY = """
-import sys
+import re, sys
 from collection.environments.apps import suite
 from collection.gym.gymnasium_env import WebEnv
 (site,) = suite.prepared(["list"], sys.argv[1])
 with site:
     suite.check_application(site, 0)
 with WebEnv("list/add", apps=sys.argv[1]) as env:
-    observation, info = env.reset(seed=3)
-    print(observation["goal"])
-    env.step("fill('4', 'rice')")
-    env.step("click('5')")
-    print(env.step("send_msg_to_user('done')")[1:3])
+    for seed in (3, 4):
+        observation, info = env.reset(seed=seed)
+        print(observation["goal"])
+        (name,) = re.findall('"(.+)"', observation["goal"])
+        env.step(f"fill('4', '{name}')")
+        env.step("click('5')")
+        print(env.step("send_msg_to_user('done')")[1:3])
     env.reset(seed=3)
     print(env.step("send_msg_to_user('done')")[1:3])
 """
+# The first of the held-out worlds.
+SEED = FIRST_EVALUATED_SEED
+
+
+def shopping_list() -> Application:
+    """The example, imported from its file."""
+    found = importlib.util.spec_from_file_location("shopping_list", EXAMPLE / "shopping_list.py")
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module.ShoppingList(Path("apps"))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +76,19 @@ def test_an_application_of_another_package_is_one_of_the_suite(environment, tmp_
         [sys.executable, "-c", PLAY, str(tmp_path / "apps")], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["Put rice on the shopping list.", "(1.0, True)", "(0.0, True)"]
+    words, paid, others, again, nothing = done.stdout.splitlines()
+    assert words == shopping_list().goal("add", 3).words != others == shopping_list().goal("add", 4).words
+    assert (paid, again, nothing) == ("(1.0, True)", "(1.0, True)", "(0.0, True)")
+
+
+@pytest.mark.parametrize("seed", [0, 3, 1000])
+def test_its_checks_refuse_all_but_what_was_asked_for(seed):
+    site = shopping_list()
+    for template in site.templates:
+        goal, world = site.goal(template, seed), site.world(seed)
+        assert not shortfalls(goal, *right(goal)), template
+        found = list(mutants(goal, world))
+        assert len(found) > 5 and all(shortfalls(goal, holds, end) for _, holds, end in found), template
 
 
 def test_it_is_installed_and_tried_by_its_name(environment, tmp_path):
@@ -66,7 +96,7 @@ def test_it_is_installed_and_tried_by_its_name(environment, tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
-        "list: 2 templates; nothing is paid to who does nothing; a reset restores it, in "
+        "list: 3 templates; nothing is paid to who does nothing; a reset restores it, in "
     )
 
 
@@ -83,7 +113,6 @@ def reply(*actions: dict[str, object]) -> Answer:
     return completion(json.dumps({**dict.fromkeys(fields, ""), "action": actions}))
 
 
-ADD = reply({"input_text": {"index": 4, "text": "apples"}}, {"click_element_by_index": {"index": 5}})
 DONE = reply({"done": {"text": "It is done.", "success": True}})
 
 
@@ -94,13 +123,15 @@ def evaluation(workdir: Path, *settings: str) -> tuple[str, ...]:
 
 @pytest.mark.slow
 def test_a_policy_is_evaluated_on_it_by_what_it_holds(environment, tmp_path):
+    (name,) = re.findall('"(.+)"', shopping_list().goal("add", SEED).words)
+    add = reply({"input_text": {"index": 4, "text": name}}, {"click_element_by_index": {"index": 5}})
     # The first is a test call, before a browser starts.
-    with ModelServer([DONE, ADD, DONE]) as model:
+    with ModelServer([DONE, add, DONE]) as model:
         command = evaluation(
             tmp_path,
             "--config.applications=('list',)",
             "--config.seeds=1",
-            "--config.task_ids=('list/add/1000000',)",
+            f"--config.task_ids=('list/add/{SEED}',)",
             "--config.fleet.workers=1",
             "--config.actor.kind=chat",
             f"--config.actor.base_url={model.url}/v1",
@@ -111,7 +142,7 @@ def test_a_policy_is_evaluated_on_it_by_what_it_holds(environment, tmp_path):
     assert done.returncode == 0, done.stderr
     results = load_results(tmp_path / "run")
     # It always says that it is done; only in the first run it has done something.
-    assert results.by_task("success") == {"list/add/1000000": (True, False, False)}
+    assert results.by_task("success") == {f"list/add/{SEED}": (True, False, False)}
 
 
 @pytest.mark.parametrize(

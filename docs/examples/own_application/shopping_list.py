@@ -1,27 +1,54 @@
-"""A site of one's own as an application with two templates: a shopping list, kept in a file."""
+"""A site of one's own as an application with three templates: a shopping list, kept in a file."""
 
 from __future__ import annotations
 
 import html
 import http.server
+import json
 import sys
 import urllib.parse
 from pathlib import Path
+from typing import ClassVar
 
 from collection.environments.apps.application import Application
 from collection.environments.apps.server import ServerCommand, ServerProcess
-from collection.environments.apps.suite import ApplicationKind
-from collection.environments.apps.tasks import AppTask, Ending, choose, make_task
+from collection.environments.apps.templates import Draw, ask, create, drawn, remove
+from collection.environments.apps.world import World
 
-BOUGHT = ("bread", "milk", "tea")
-WANTED = ("apples", "candles", "honey", "rice", "soap")
+THINGS = ("apples", "bread", "candles", "honey", "milk", "rice", "soap", "tea")
+
+
+def item(draw: Draw) -> str:
+    """Something that few other seeds have."""
+    return f"{draw.choice(THINGS)} for {draw.fake.first_name()} {draw.fake.last_name()}"
 
 
 class ShoppingList(Application):
     name, host, version = "list", "list.test", "1"
+    templates: ClassVar = {
+        "number": ask('How many pieces of "{key}" does the shopping list have?', "items", "number"),
+        "add": create(
+            'Put "{name}" on the shopping list.',
+            "items",
+            key=lambda row: row["name"],
+            name=drawn(item),
+            number=1,
+        ),
+        "remove": remove('Take "{key}" off the shopping list.', "items"),
+    }
+
+    def make_world(self, draw: Draw) -> World:
+        names = draw.distinct(lambda: item(draw), 3)
+        return {"items": {name: {"name": name, "number": draw.randint(2, 20)} for name in names}}
+
+    def read(self) -> World:
+        return {"items": {row["name"]: row for row in json.loads((self.data / "items").read_text())}}
 
     def _make(self) -> None:
-        (self.kept / "items").write_text("\n".join(BOUGHT))
+        """Nothing is to be installed: the site is in this file."""
+
+    def _fill(self, world: World, data: Path) -> None:
+        (data / "items").write_text(json.dumps(list(world["items"].values())))
 
     def _serve(self) -> str:
         def command(port: int) -> list[str]:
@@ -33,47 +60,28 @@ class ShoppingList(Application):
     def _stop(self) -> None:
         self._server.close()
 
-    def items(self) -> list[str]:
-        return sorted((self.data / "items").read_text().split())
-
-
-def tasks(site: ShoppingList, seed: int) -> list[AppTask]:
-    """A task of each template: the seed chooses what is asked for."""
-    new, old = choose(WANTED, seed), choose(BOUGHT, seed)
-
-    def task(name: str, objective: str, expected: list[str]) -> AppTask:
-        def check(ending: Ending) -> bool:
-            return site.items() == sorted(expected)
-
-        return make_task(site, name, seed, objective, check)
-
-    return [
-        task("add", f"Put {new} on the shopping list.", [*BOUGHT, new]),
-        task("remove", f"Take {old} off the shopping list.", [item for item in BOUGHT if item != old]),
-    ]
-
-
-KIND = ApplicationKind(ShoppingList, tasks)
-
 
 class Site(http.server.BaseHTTPRequestHandler):
     """The site itself: any program that listens on a port would do."""
 
     def do_GET(self) -> None:
         path = Path(sys.argv[2])
-        items = path.read_text().split()
         asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
-        items = [item for item in items if item != asked.get("remove")] + asked.get("add", "").split()
-        path.write_text("\n".join(items))
-        rows = (
-            f"<li>{name} <a href='/?remove={name}'>Remove {name}</a></li>" for name in map(html.escape, items)
-        )
+        items = [row for row in json.loads(path.read_text()) if row["name"] != asked.get("remove")]
+        if "add" in asked:
+            items.append({"name": asked["add"], "number": 1})
+        path.write_text(json.dumps(items))
+        rows = "".join(self.row(one["number"], html.escape(one["name"])) for one in items)
         form = "<form><input name=add placeholder='New item'><button>Add</button></form>"
-        body = f"<title>Shopping list</title><h1>Shopping list</h1><ul>{''.join(rows)}</ul>{form}"
+        body = f"<title>Shopping list</title><h1>Shopping list</h1><ul>{rows}</ul>{form}"
         self.send_response(200)
         self.send_header("content-type", "text/html")
         self.end_headers()
         self.wfile.write(body.encode())
+
+    @staticmethod
+    def row(number: int, name: str) -> str:
+        return f'<li>{number} {name} <a href="/?remove={name}">Remove {name}</a></li>'
 
 
 if __name__ == "__main__":
