@@ -26,7 +26,7 @@ from collection.environments.apps.oscar.world import (
     title,
     total,
 )
-from collection.environments.apps.templates import Draw, Goal, Template, ask
+from collection.environments.apps.templates import Draw, Goal, Template
 from collection.environments.apps.world import New, Row, World, drop, put
 
 _FACT = re.compile(r"([A-Z][a-z ]+): (\d+)\.")
@@ -155,6 +155,12 @@ def _found_dearest(world: World, draw: Draw) -> Goal:
     return _asks(world, words, _dearest(world, found), world["products"])
 
 
+def _stock(world: World, draw: Draw) -> Goal:
+    one, row = draw.row(world, "products", lambda one: one["stock"])
+    words = f'How many of "{one}" has the shop in stock? Answer with the number alone.'
+    return _asks(world, words, row["stock"])
+
+
 def _fact(world: World, draw: Draw) -> Goal:
     one, row = draw.row(world, "products")
     what, figure = draw.choice(_FACT.findall(row["description"]))
@@ -176,20 +182,20 @@ def _reviewer(world: World, draw: Draw) -> Goal:
     return _asks(world, words, row["name"], [one["name"] for one in world["reviews"].values()])
 
 
-def _order_with(world: World, draw: Draw, mail: str, least: int = 1) -> tuple[str, Row, str]:
+def _an_order(world: World, draw: Draw, mail: str, least: int = 1) -> tuple[str, Row, str]:
     """Number and row of an order of a customer, and what is in it alone."""
     number, row = draw.row(world, "orders", lambda one: one["email"] == mail and len(one["lines"]) >= least)
     return number, row, draw.choice(_titles(row))
 
 
 def _order_total(world: World, draw: Draw, mail: str) -> Goal:
-    _, row, product = _order_with(world, draw, mail)
+    _, row, product = _an_order(world, draw, mail)
     words = f'What did the order with "{product}" cost in all? Answer with the pounds alone.'
     return _asks(world, words, row["total"])
 
 
-def _which_order(world: World, draw: Draw, mail: str) -> Goal:
-    number, _, product = _order_with(world, draw, mail)
+def _order_with(world: World, draw: Draw, mail: str) -> Goal:
+    number, _, product = _an_order(world, draw, mail)
     return _asks(world, f'Which order has "{product}" in it? Answer with its number alone.', int(number))
 
 
@@ -216,7 +222,7 @@ def _ordered(
     return Goal(words, put(after, "orders", number, **row), Answer(int(number)))
 
 
-def _guest_order(
+def _as_guest(
     world: World, draw: Draw, words: str, wanted: Mapping[str, int], delivery: str = _STANDARD, code: str = ""
 ) -> Goal:
     who = guest(draw)
@@ -224,36 +230,36 @@ def _guest_order(
     return _ordered(world, next_number(world), words, who, wanted, delivery, code)
 
 
-def _one_product(world: World, draw: Draw) -> Goal:
+def _guest_order(world: World, draw: Draw) -> Goal:
     one, number = draw.choice(stocked(world)), draw.randint(1, 4)
-    return _guest_order(world, draw, f'Order {number} of "{one}".', {one: number})
+    return _as_guest(world, draw, f'Order {number} of "{one}".', {one: number})
 
 
 def _two_products(world: World, draw: Draw) -> Goal:
     one, two = draw.sample(stocked(world), 2)
-    return _guest_order(world, draw, f'Order one "{one}" and one "{two}" together.', {one: 1, two: 1})
+    return _as_guest(world, draw, f'Order one "{one}" and one "{two}" together.', {one: 1, two: 1})
 
 
 def _out_of_stock(world: World, draw: Draw) -> Goal:
     wanted, instead = draw.choice(stocked(world, 0, 0)), draw.choice(stocked(world))
     words = f'Order one "{wanted}", or, if it cannot be had, one "{instead}" in its place.'
-    return _guest_order(world, draw, words, {instead: 1})
+    return _as_guest(world, draw, words, {instead: 1})
 
 
 def _too_few(world: World, draw: Draw) -> Goal:
     one, number = draw.choice(stocked(world, 1, 4)), draw.randint(5, 8)
     words = f'Order {number} of "{one}", or, if there are not so many, as many as the shop says it has.'
-    return _guest_order(world, draw, words, {one: world["products"][one]["stock"]})
+    return _as_guest(world, draw, words, {one: world["products"][one]["stock"]})
 
 
 def _delivery(world: World, draw: Draw) -> Goal:
     one, delivery = draw.choice(stocked(world)), draw.other(DELIVERY, _STANDARD)
-    return _guest_order(world, draw, f'Order one "{one}".', {one: 1}, delivery)
+    return _as_guest(world, draw, f'Order one "{one}".', {one: 1}, delivery)
 
 
 def _voucher(world: World, draw: Draw) -> Goal:
     one, code = draw.choice(stocked(world)), draw.choice(list(world["vouchers"])[:2])
-    return _guest_order(world, draw, f'Order one "{one}" with the voucher {code}.', {one: 1}, code=code)
+    return _as_guest(world, draw, f'Order one "{one}" with the voucher {code}.', {one: 1}, code=code)
 
 
 def _refused_voucher(world: World, draw: Draw) -> Goal:
@@ -263,7 +269,7 @@ def _refused_voucher(world: World, draw: Draw) -> Goal:
         f'Order one "{one}" with the voucher {refused}, or, if the basket does not accept it, with the '
         f"voucher {code}."
     )
-    return _guest_order(world, draw, words, {one: 1}, code=code)
+    return _as_guest(world, draw, words, {one: 1}, code=code)
 
 
 def _cheapest_of_each(world: World, draw: Draw) -> Goal:
@@ -271,7 +277,7 @@ def _cheapest_of_each(world: World, draw: Draw) -> Goal:
     wanted = {next(one for one in titles if world["products"][one]["stock"]): 1 for _, titles in found}
     names = ", ".join(f'"{category}"' for category, _ in found)
     words = f"Of each of these categories, order one of the cheapest product that can be had: {names}."
-    return _guest_order(world, draw, words, wanted)
+    return _as_guest(world, draw, words, wanted)
 
 
 def _basket(world: World, mail: str) -> tuple[int, dict[str, int]]:
@@ -306,7 +312,7 @@ def _new_address(world: World, draw: Draw, mail: str) -> Goal:
 # Baskets.
 
 
-def _fill(world: World, draw: Draw) -> Goal:
+def _fill_basket(world: World, draw: Draw) -> Goal:
     wanted = {one: draw.randint(1, 3) for one in draw.sample(stocked(world), 3)}
     listed = ", ".join(f'{number} of "{one}"' for one, number in wanted.items())
     basket = {"owner": "", "status": "Open", "vouchers": [], "lines": quantities(wanted)}
@@ -344,7 +350,7 @@ def _remove_dearest(world: World, draw: Draw, mail: str) -> Goal:
     return Goal(words, _with_lines(world, mail, **{dearest: 0, kept: lines[kept] + 1}))
 
 
-def _save(world: World, draw: Draw, mail: str) -> Goal:
+def _save_for_later(world: World, draw: Draw, mail: str) -> Goal:
     one, number = draw.choice(list(_basket(world, mail)[1].items()))
     saved = {"owner": mail, "status": "Saved", "vouchers": [], "lines": [[one, number]]}
     after = put(_with_lines(world, mail, **{one: 0}), "baskets", New(), **saved)
@@ -356,8 +362,8 @@ def _with_more(world: World, mail: str, more: Mapping[str, int]) -> World:
     return _with_lines(world, mail, **{one: old.get(one, 0) + number for one, number in more.items()})
 
 
-def _again(world: World, draw: Draw, mail: str) -> Goal:
-    _, row, product = _order_with(world, draw, mail)
+def _order_again(world: World, draw: Draw, mail: str) -> Goal:
+    _, row, product = _an_order(world, draw, mail)
     words = (
         f'Put all that the order with "{product}" had into the basket again, in addition to what is there. '
         "Do not order."
@@ -433,7 +439,7 @@ def _wishes_to_basket(world: World, draw: Draw, mail: str) -> Goal:
 
 
 def _list_of_order(world: World, draw: Draw, mail: str) -> Goal:
-    _, row, product = _order_with(world, draw, mail, least=3)
+    _, row, product = _an_order(world, draw, mail, least=3)
     words = f'with one of each product of the order that has "{product}" in it'
     return _new_list(world, draw, mail, words, _titles(row))
 
@@ -540,58 +546,24 @@ def _order_address(world: World, draw: Draw, mail: str) -> Goal:
     return Goal(words, _with_address(world, mail, row))
 
 
-_STOCK = 'How many of "{key}" has the shop in stock? Answer with the number alone.'
-_OF_CUSTOMERS: dict[str, _Mine] = {
-    "order-total": _order_total,
-    "order-with": _which_order,
-    "known-address": _known_address,
-    "new-address": _new_address,
-    "quantity": _quantity,
-    "remove": _remove,
-    "remove-dearest": _remove_dearest,
-    "save-for-later": _save,
-    "order-again": _again,
-    "wish-list": _wish_list,
-    "wish": _wish,
-    "move-wish": _move_wish,
-    "rename-list": _rename_list,
-    "wish-dearest": _wish_dearest,
-    "wishes-to-basket": _wishes_to_basket,
-    "list-of-order": _list_of_order,
-    "first-review": _first_review,
-    "cancel-alert": _cancel_alert,
-    "rename": _rename,
-    "password": _password,
-    "add-address": _add_address,
-    "correct-address": _correct_address,
-    "remove-address": _remove_address,
-    "default-address": _default_address,
-    "order-address": _order_address,
-}
+_FOR_ALL: tuple[Template, ...] = (
+    *(_comparison, _cheapest, _dearest_in_stock, _best_rated, _below, _found_dearest, _stock, _fact),
+    *(_not_sold, _reviewer, _guest_order, _two_products, _out_of_stock, _too_few, _delivery, _voucher),
+    *(_refused_voucher, _cheapest_of_each, _fill_basket, _guest_review, _guest_alert, _register),
+)
+_FOR_CUSTOMERS: tuple[_Mine, ...] = (
+    *(_order_total, _order_with, _known_address, _new_address, _quantity, _remove, _remove_dearest),
+    *(_save_for_later, _order_again, _wish_list, _wish, _move_wish, _rename_list, _wish_dearest),
+    *(_wishes_to_basket, _list_of_order, _first_review, _cancel_alert, _rename, _password, _add_address),
+    *(_correct_address, _remove_address, _default_address, _order_address),
+)
+# By the names of their functions.
 TEMPLATES: dict[str, Template] = {
-    "comparison": _comparison,
-    "cheapest": _cheapest,
-    "dearest-in-stock": _dearest_in_stock,
-    "best-rated": _best_rated,
-    "below": _below,
-    "found-dearest": _found_dearest,
-    "stock": ask(_STOCK, "products", "stock", lambda one: one["stock"]),
-    "fact": _fact,
-    "not-sold": _not_sold,
-    "reviewer": _reviewer,
-    "guest-order": _one_product,
-    "two-products": _two_products,
-    "out-of-stock": _out_of_stock,
-    "too-few": _too_few,
-    "delivery": _delivery,
-    "voucher": _voucher,
-    "refused-voucher": _refused_voucher,
-    "cheapest-of-each": _cheapest_of_each,
-    "fill-basket": _fill,
-    "guest-review": _guest_review,
-    "guest-alert": _guest_alert,
-    "register": _register,
-    **{name: _mine(template) for name, template in _OF_CUSTOMERS.items()},
+    one.__name__[1:].replace("_", "-"): template
+    for one, template in (
+        *((one, one) for one in _FOR_ALL),
+        *((one, _mine(one)) for one in _FOR_CUSTOMERS),
+    )
 }
 CARRIED = (
     *("comparison", "below", "cheapest-of-each", "wish-dearest", "list-of-order", "order-address"),
