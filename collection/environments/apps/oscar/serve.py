@@ -3,6 +3,7 @@
 It imports nothing of ours and, before `main`, nothing of Django's: our own environment has neither.
 """
 
+# The package is not the folder of the same name.
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 from __future__ import annotations
 
