@@ -156,7 +156,7 @@ def opinion(draw: Draw) -> tuple[str, str]:
 
 
 def list_name(draw: Draw) -> str:
-    return f"{draw.choice(_OCCASIONS)} for {draw.fake.first_name()}"
+    return f"{draw.choice(_OCCASIONS)} for {draw.fake.first_name()} {draw.fake.last_name()}"
 
 
 def password(draw: Draw) -> str:
