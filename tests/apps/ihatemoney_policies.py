@@ -88,13 +88,13 @@ def of_bill(name: str) -> Policy:
 
 def dearest(page: Page) -> Playing:
     found: list[dict[str, str]] = []
-    yield from paid(page, asked(page, r"that (.+) paid\?"), found)
+    yield from paid(page, asked(page, r"that (.+) paid in the"), found)
     yield done(max(found, key=lambda one: Decimal(one["amount"]))["what"])
 
 
 def count(page: Page) -> Playing:
     found: list[dict[str, str]] = []
-    yield from paid(page, asked(page, r"did (.+) pay\?"), found)
+    yield from paid(page, asked(page, r"did (.+) pay in"), found)
     yield done(str(len(found)))
 
 
@@ -105,7 +105,7 @@ def total_paid(page: Page) -> Playing:
 
 
 def balance(page: Page) -> Playing:
-    yield done(balances(page)[asked(page, r"balance of (.+?)\?")])
+    yield done(balances(page)[asked(page, r"balance of (.+?) in the project")])
 
 
 def weight(page: Page) -> Playing:
@@ -407,7 +407,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def balance_in_a_sentence(page: Page) -> Playing:
-    name = asked(page, r"balance of (.+?)\?")
+    name = asked(page, r"balance of (.+?) in the project")
     yield done(f"The balance of {name} is {balances(page)[name]}.")
 
 

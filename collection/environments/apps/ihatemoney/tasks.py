@@ -84,7 +84,10 @@ def _dearest(world: World, draw: Draw) -> Goal:
     paid = _bills(world, payer=row["payer"]).values()
     best = max(paid, key=lambda one: one["amount"])
     names = [one["what"] for one in world["bills"].values()]
-    words = f"What is the dearest thing that {row['payer']} paid? Change nothing; answer with its name alone."
+    words = (
+        f"What is the dearest thing that {row['payer']} paid in the project {row['project']}? Change "
+        "nothing; answer with its name alone."
+    )
     answer = Answer(best["what"], other_values(names, best["what"]))
     return Goal(words, world, answer, f"/{row['project']}/")
 
@@ -213,7 +216,7 @@ def _include(world: World, draw: Draw) -> Goal:
 def _arrival(world: World, draw: Draw) -> Goal:
     one, name = draw.choice(list(world["projects"])), person(draw)
     after = put(world, "members", name, project=one, weight=1.0, active=1)
-    return Goal(f"Add {name} to the participants.", after, start=f"/{one}/")
+    return Goal(f"Add {name} to the participants of the project {one}.", after, start=f"/{one}/")
 
 
 def _put_right(world: World, draw: Draw) -> Goal:
@@ -303,21 +306,26 @@ QUESTIONS: dict[str, Template] = {
         start=_START,
     ),
     "dearest": _dearest,
-    "count": count("How many bills did {payer} pay?", "bills", ("payer",), start=_START),
+    "count": count(
+        "How many bills did {payer} pay in the project {project}?", "bills", ("payer",), start=_START
+    ),
     "total-paid": _amount_of(
-        "How much has {key} paid in all? Answer with the amount, as in 12.50.",
+        "How much has {key} paid in all in the project {project}? Answer with the amount, as in 12.50.",
         lambda world, name: _total(_bills(world, payer=name)) / 100,
     ),
     "balance": _amount_of(
-        "What is the balance of {key}? Answer with its sign, as in +3.20 or -3.20.", _balance
+        "What is the balance of {key} in the project {project}? Answer with its sign, as in +3.20 or -3.20.",
+        _balance,
     ),
     "weight": _amount_of(
-        "For how many people does {key} count in shares (the weight)? Answer with the number alone.",
+        "For how many people does {key} count in the shares of the project {project} (the weight)? Answer "
+        "with the number alone.",
         lambda world, name: world["members"][name]["weight"],
     ),
     "month": _month,
     "expenses": _amount_of(
-        "How large is the share that {key} has of all expenses? Answer with the amount, as in 12.50.",
+        "How large is the share that {key} has of all expenses of the project {project}? Answer with the "
+        "amount, as in 12.50.",
         lambda world, name: _spent(world, name) / 100,
     ),
 }
