@@ -57,6 +57,7 @@ def test_the_right_value_counts_however_it_is_written(answer: Answer, given: str
             for text in ("", "2026-01-30", "2026-01-31 or 2026-02-01", "31", "January 2026", "no date")
         ),
         *((DAY, text) for text in ("31 January 2026 or 1 February 2026", "31 January", "not on 2026-01-31")),
+        (PRIORITY, f"{'Page after page. ' * 20} trivial"),
         (Answer("no", ("yes",)), "I do not know."),
     ],
 )
@@ -68,6 +69,7 @@ def test_numbers_of_the_question_may_be_repeated() -> None:
     words = 'How many lamps has "Pier 12"?'
     assert COUNT.accepts("Pier 12 has 7 lamps.", words)
     assert not COUNT.accepts("Pier 12 has 8 lamps.", words)
+    assert not COUNT.accepts("12, 7", words)
     assert not COUNT.accepts("Pier 12 has 7 or 8 lamps.", words)
     assert Answer(12).accepts("12", words) and Answer(12).accepts("Pier 12 has 12.", words)
 

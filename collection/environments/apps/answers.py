@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dateutil import parser
 
 _NUMBER = re.compile(r"(?<![\w.])[-+\u2212]?\d+(?:[,\u202f ]\d{3})*(?:\.\d+)?(?![\w]|\.\d)")
+_SENTENCE_CHARS = 300
 _DEFAULTS = (datetime.datetime(2000, 1, 1), datetime.datetime(2001, 2, 2))
 _ISO = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _NEGATION = re.compile(r"\b(?:not|no|never|neither|nor|isn't|wasn't|or)\b", re.IGNORECASE)
@@ -53,6 +54,8 @@ class Answer:
         Args:
           words: of the task; what the answer repeats of them does not count as another value.
         """
+        if len(given) > len(self.text) + _SENTENCE_CHARS:  # A page that was copied answers nothing.
+            return False
         if isinstance(self.value, tuple | frozenset):
             return self._accepts_all(given, words)
         if isinstance(self.value, str):
@@ -122,8 +125,8 @@ def _numbers(text: str) -> list[float]:
 
 
 def _numbers_without(text: str, words: str) -> tuple[list[float], list[float]]:
-    """The numbers in a text, and those of them that other words do not have."""
-    numbers, known = _numbers(text), _numbers(words)
+    """The numbers in a text, and those of them that other words do not have, if the text is a sentence."""
+    numbers, known = _numbers(text), _numbers(words) if re.search(r"[A-Za-z]{2}", text) else []
     return numbers, [one for one in numbers if not any(_close(one, other) for other in known)]
 
 
