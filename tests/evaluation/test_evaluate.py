@@ -285,6 +285,25 @@ def test_the_same_task_under_two_ids_is_found():
     assert repeated_tasks(tasks) == [["1", "2", "3"]]
 
 
+def test_repeated_tasks_are_said_in_one_line_before_the_first_episode(site, tmp_path, capsys):
+    rows = [VOYAGER[0], {**VOYAGER[0], "id": "Stays--7", "ques": VOYAGER[0]["ques"].upper()}]
+    with ModelServer([DONE]) as actor, ModelServer([DONE]) as judge:
+        config = live(tmp_path, site, actor, judge, references_file="")
+        config.judge.reference = False
+        host = NAMES[VOYAGER[0]["web"].split("/")[2]]
+        write_lines(tmp_path / "tasks.jsonl", [row | {"web": f"http://{host}/"} for row in rows])
+        config.excluded_file, config.training = "", ""
+        config.task_ids = ("webvoyager/Stays--0", "webvoyager/Stays--7")
+        config.refresh.today = "2024-01-01"
+        (tmp_path / "run").mkdir()
+        # Begun with other tasks, so it ends before any episode.
+        (tmp_path / "run/benchmark.json").write_text("{}")
+        with pytest.raises(UserError, match="begun with other tasks"):
+            evaluate(config, tmp_path / "run")
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "repeat" in one]
+    assert line.startswith("1 tasks repeat the start page and words of another one (webvoyager/Stays--0 and ")
+
+
 def test_samples_are_distinguished_by_their_end():
     def run(number, outcome, **fields):
         values = {"success": False, "outcome": outcome, "reward": None} | fields

@@ -158,6 +158,19 @@ def test_a_run_whose_sites_all_refuse_is_an_error(site, models, tmp_path):
     assert len(models[0].calls) == before
 
 
+def test_a_task_whose_start_page_robots_txt_disallows_is_set_aside_at_once(site, models, tmp_path, capfd):
+    file = Path(tasks_file(tmp_path, "shop", "shop"))
+    file.write_text(file.read_text().replace("http://shop.test/", "http://shop.test/private", 1))
+    report = collect(settings("web", site, models, tasks_file=str(file)), tmp_path / "run")
+    # The other task of the site is played as usual.
+    assert report["outcomes"] == {"done": 2, "unreachable": 1} and report["set_aside"] == {"shop.test": 1}
+    printed = capfd.readouterr().err
+    assert "set aside, 1 of shop.test: shop-0: " in printed
+    assert "robots.txt of the site disallows this page" in printed
+    runs = {run.trajectory_id: run for run in read_dataset(tmp_path / "run", Trajectory)}
+    assert [one.kind for one in runs["shop-0#teacher-1"].incidents] == ["robots_refused"]
+
+
 def test_robots_txt_is_obeyed_in_collecting_on_the_web_and_ignored_in_evaluation():
     modes = {name: get_config(name).guard.robots for name in VARIANTS}
     live = {"web", "web_gpt", "paper_policy", "paper_policy_gpt"}
@@ -171,6 +184,13 @@ def test_tasks_that_the_guard_refuses_are_counted(site, models, tmp_path, capfd)
     report = collect(settings("web", site, models, tasks_file=file, rounds=1, guard=guard), tmp_path / "run")
     assert report["outcomes"] == {"done": 1, "unreachable": 1}
     assert "1 of 2 tasks cannot be played: the guard refuses http://other.test/" in capfd.readouterr().err
+
+
+def test_without_a_judge_a_line_says_so(site, models, tmp_path, capfd):
+    config = settings("web", site, models, tasks_file=tasks_file(tmp_path, "shop"), rounds=1)
+    config.judge.kind = "none"
+    assert collect(config, tmp_path / "run")["successes"] == 0
+    assert "no episode on live pages will count as a success" in capfd.readouterr().err
 
 
 @pytest.mark.slow

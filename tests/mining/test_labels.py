@@ -26,6 +26,19 @@ def test_half_of_the_cues_labels_are_the_writers(cases):
     assert sum(guess(case) == case.category for case in cases) >= 0.48 * len(cases)
 
 
+def test_cases_are_apart_and_do_not_show_their_label():
+    """Figures count each case once, and a label in a record would be read."""
+    cases = CASES + HELD_OUT + PAPER_CASES
+    assert (
+        len({case.name for case in cases})
+        == len({case.success.task.objective for case in cases})
+        == len(cases)
+    )
+    runs = [(case, run) for case in cases for run in (case.success, case.localization)]
+    assert len({run.trajectory_id for _, run in runs}) == len(runs)
+    assert not [case.name for case, run in runs if case.category in run.model_dump_json()]
+
+
 def test_confident_cues_are_right():
     labels = [rule_label(parse_run(case.success), parse_run(case.localization)) for case in CASES + HELD_OUT]
     sure = [
