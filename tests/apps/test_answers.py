@@ -24,7 +24,10 @@ DAY = Answer(datetime.date(2026, 1, 31))
         *((NAME, text) for text in ("Ann Lee", "ann  lee", "It is Ann Lee's.", "The owner: Ann Lee")),
         *((COUNT, text) for text in ("7", "7.", "7.0", "There are 7.", "**7**", "7 tickets")),
         *((PRICE, text) for text in ("1250.50", "1,250.50", "€1,250.50", "It costs 1250.5 euros.")),
-        *((BALANCE, text) for text in ("-3.20", "\u22123.2", "The balance is -3.20.")),
+        *(
+            (BALANCE, text)
+            for text in ("-3.20", "\u22123.2", "The balance is -3.20.", "minus 3.20", "-\u00a33.20")
+        ),
         *((DAY, text) for text in ("2026-01-31", "January 31, 2026", "31 January 2026", "On 2026-01-31.")),
         *((DAY, text) for text in ("It was paid on 31 Jan 2026.", "Saturday, January 31st, 2026")),
         (Answer("not set", ("set",)), "It is not set."),
@@ -52,6 +55,10 @@ def test_the_right_value_counts_however_it_is_written(answer: Answer, given: str
         ),
         *((PRICE, text) for text in ("1250", "1250.5 or 12", "125.05", "1.250,50")),
         *((BALANCE, text) for text in ("3.20", "+3.20")),
+        *((Answer(3.2), text) for text in ("minus 3.20", "- 3.20", "-\u00a33.20")),
+        *((COUNT, text) for text in ("It isn\u2019t 7", "I don't know, 7", "anything but 7", "7 is wrong")),
+        (Answer(7, ("none",)), "none. 7"),
+        (Answer("Ann Lee"), "Ann Lee, Bob Ray"),
         *(
             (DAY, text)
             for text in ("", "2026-01-30", "2026-01-31 or 2026-02-01", "31", "January 2026", "no date")

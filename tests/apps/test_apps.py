@@ -166,6 +166,39 @@ def test_an_application_is_made_once_and_again_for_a_new_version(
     assert notebook.made == 3
 
 
+def test_a_running_version_is_not_replaced_and_an_old_one_is_not_started(
+    notebook: type[Notebook], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = notebook(tmp_path)
+    one.prepare()
+    with one:
+        monkeypatch.setattr(notebook, "version", "2")
+        with pytest.raises(UserError, match="another version of notebook is there, and runs in process"):
+            notebook(tmp_path).prepare()
+        with pytest.raises(UserError, match="this version of the application is not there"):
+            notebook(tmp_path).start()
+        assert (one.data / "note").exists()
+    notebook(tmp_path).prepare()
+
+
+def test_a_world_that_cannot_be_filled_in_leaves_nothing(
+    notebook: type[Notebook], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    application = notebook(tmp_path)
+    application.prepare()
+    monkeypatch.setattr(notebook, "_fill", full)
+    with pytest.raises(OSError, match="disk full"):
+        application.start()
+    monkeypatch.undo()
+    with notebook(tmp_path) as application:
+        assert application.read() == application.world(0)
+    assert [path.name for path in (tmp_path / "notebook/worlds").iterdir() if path.is_dir()]
+    assert not list((tmp_path / "notebook/live").glob("*/note"))
+
+
 def test_worlds_and_goals_are_the_same_in_every_process() -> None:
     """Sets have another order in each."""
     program = (

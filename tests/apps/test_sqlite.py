@@ -42,6 +42,28 @@ def test_an_open_connection_sees_the_restored_rows_every_time(tmp_path: pathlib.
         assert content(live, without={"sessions"}) == content(kept, without={"sessions"})
 
 
+def test_rows_with_the_same_key_are_all_there(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "shop.sqlite3"
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE item (name TEXT, price REAL)")
+        database.execute("INSERT INTO item VALUES ('a', 1), ('a', 2)")
+    assert len(rows(path, {"items": "SELECT name, price FROM item"})["items"]) == 2
+
+
+def test_a_database_that_stays_locked_is_an_error(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collection.environments.apps.sqlite._BUSY_S", 0.1)
+    path, kept = tmp_path / "live.sqlite3", tmp_path / "kept.sqlite3"
+    for one in (path, kept):
+        with contextlib.closing(sqlite3.connect(one)) as database, database:
+            database.execute("CREATE TABLE item (name TEXT)")
+    with contextlib.closing(sqlite3.connect(path)) as server:
+        server.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError, match="locked by a request that does not end"):
+            restore(kept, path)
+
+
 def test_rows_are_read_with_lists_and_tidy_texts(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "shop.sqlite3"
     with contextlib.closing(sqlite3.connect(path)) as database, database:

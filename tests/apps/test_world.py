@@ -75,6 +75,14 @@ def test_a_row_that_names_another_than_the_new_one_differs() -> None:
     assert differences(expected, put(put(WORLD, "notes", 9, **NOTE), "notes", 3, replies=[3]))
 
 
+def test_many_rows_too_many_are_found_at_once() -> None:
+    expected = put(WORLD, "notes", New("a"), **NOTE)
+    for number in range(3):
+        expected = put(expected, "people", New(f"{number}"), phone="7")
+    actual = {**WORLD, "notes": {number: NOTE for number in range(40)}}
+    assert len(differences(expected, actual)) > 40
+
+
 _VALUES = st.one_of(st.integers(0, 3), st.text("ab", max_size=2), st.lists(st.integers(0, 2), max_size=2))
 _ROWS = st.dictionaries(st.integers(0, 3), st.dictionaries(st.sampled_from("xy"), _VALUES), max_size=3)
 _WORLDS = st.fixed_dictionaries({"t": _ROWS, "u": _ROWS})

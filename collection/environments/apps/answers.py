@@ -10,11 +10,16 @@ from collections.abc import Collection, Iterable
 
 from dateutil import parser
 
-_NUMBER = re.compile(r"(?<![\w.])[-+\u2212]?\d+(?:[,\u202f ]\d{3})*(?:\.\d+)?(?![\w]|\.\d)")
+# A sign, which may be apart or before a currency, and digits, perhaps in groups of three.
+_SIGN = r"(?<![\w.])(minus\b|[-\u2212])?[+\s]*[$\u00a3\u20ac]?"
+_DIGITS = r"(?<![\w.])(\d+(?:[,\u202f ]\d{3})*(?:\.\d+)?)(?![\w]|\.\d)"
+_NUMBER = re.compile(_SIGN + _DIGITS, re.IGNORECASE)
 _SENTENCE_CHARS = 300
 _DEFAULTS = (datetime.datetime(2000, 1, 1), datetime.datetime(2001, 2, 2))
 _ISO = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
-_NEGATION = re.compile(r"\b(?:not|no|never|neither|nor|isn't|wasn't|or)\b", re.IGNORECASE)
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|neither|nor|or|but|cannot|wrong|unknown)\b|n['\u2019]t\b", re.IGNORECASE
+)
 _SPACE = re.compile(r"\s+")
 
 
@@ -31,7 +36,8 @@ class Answer:
 
     Attributes:
       value: a text, a number, or a day; several as a tuple in their order, or in any order as a frozenset.
-      others: values that would be wrong: a sentence that has one of them in it does not answer.
+      others: values that would be wrong: a sentence that has one of them in it does not answer. Without any,
+        no sentence does, only the text alone.
     """
 
     value: Value | tuple[Value, ...] | frozenset[Value]
@@ -60,7 +66,7 @@ class Answer:
             return self._accepts_all(given, words)
         if isinstance(self.value, str):
             return self._accepts_text(given)
-        if _NEGATION.search(given):
+        if _NEGATION.search(given) or any(_has(_plain(given), _plain(one)) for one in self.others):
             return False
         if isinstance(self.value, datetime.date):
             return self.value in _days(given) and len(set(_days(given))) == 1
@@ -97,6 +103,8 @@ class Answer:
         value, text = _plain(str(self.value)), _plain(given)
         if text == value:
             return True
+        if not self.others:
+            return False
         if _NEGATION.search(text) and not _NEGATION.search(value):
             return False
         # A longer value may contain the right one, or be contained in it.
@@ -118,10 +126,8 @@ def _without(text: str, value: str) -> tuple[str, bool]:
 
 
 def _numbers(text: str) -> list[float]:
-    return [
-        float(re.sub(r"[,\u202f ]", "", one).replace("\u2212", "-"))
-        for one in _NUMBER.findall(_ISO.sub(" ", text))
-    ]
+    found = _NUMBER.findall(_ISO.sub(" ", text))
+    return [float(re.sub(r"[,\u202f ]", "", number)) * (-1 if sign else 1) for sign, number in found]
 
 
 def _numbers_without(text: str, words: str) -> tuple[list[float], list[float]]:

@@ -101,6 +101,14 @@ class Application(abc.ABC):
             if self.is_prepared:
                 return
             if self.folder.exists():
+                make_folder(self.folder / "live")
+                _remove_orphans(self.folder / "live")
+                if running := [path.name for path in (self.folder / "live").iterdir()]:
+                    raise UserError(
+                        f"{self.folder}: another version of {self.name} is there, and runs in process "
+                        f"{running[0].partition('-')[0]}: end it, or use another folder"
+                    )
+                (self.folder / _STAMP).unlink(missing_ok=True)  # First, should this process be killed.
                 shutil.rmtree(self.folder)
             self.kept.mkdir(parents=True)
             self._make()
@@ -116,9 +124,9 @@ class Application(abc.ABC):
 
     def start(self, seed: int = 0) -> str:
         """Serves the application with a seed's world; returns `http://127.0.0.1:PORT`."""
-        if not (self.folder / _STAMP).exists():
+        if not self.is_prepared:
             raise UserError(
-                f"{self.folder}: the application is not there: call prepare() first, or run "
+                f"{self.folder}: this version of the application is not there: call prepare() first, or run "
                 f"python -m collection.environments.apps.check {self.name}"
             )
         make_folder(self.folder / "live")
@@ -175,10 +183,16 @@ class Application(abc.ABC):
         if not made.exists():
             with _locked(made):
                 if not made.exists():  # Another process was faster.
-                    part = pathlib.Path(tempfile.mkdtemp(dir=made.parent))
-                    shutil.copytree(self.kept, part, dirs_exist_ok=True)
-                    self._fill(world, part)
-                    os.replace(part, made)
+                    make_folder(self.folder / "live")
+                    # There, so that what a killed process has begun is removed by the next one.
+                    part = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.folder / "live")
+                    try:
+                        shutil.copytree(self.kept, part, dirs_exist_ok=True)
+                        self._fill(world, pathlib.Path(part))
+                        os.replace(part, made)
+                    except BaseException:
+                        shutil.rmtree(part)
+                        raise
         return made
 
     @abc.abstractmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,13 @@ def _copy(source: sqlite3.Connection, path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S)) as database:
         # Not waiting for the disk takes a tenth of the time; what a power failure spoils is set back again.
         database.execute("PRAGMA synchronous=OFF")
-        source.backup(database)
+        deadline = time.monotonic() + _BUSY_S
+
+        def waited(status: int, *_: int) -> None:  # It would wait for ever.
+            if status == sqlite3.SQLITE_BUSY and time.monotonic() > deadline:
+                raise sqlite3.OperationalError(f"{path} is locked by a request that does not end")
+
+        source.backup(database, progress=waited)
 
 
 def rows(
@@ -71,13 +78,14 @@ def rows(
         for table, statement in statements.items():
             found = database.execute(statement, values or {})
             names = [column[0] for column in found.description][1:]
-            tables[table] = {
-                key: {
+            rows = tables[table] = {}
+            for key, *row in found:
+                while key in rows:  # Not the one row that a world has.
+                    key = (key, "again")
+                rows[key] = {
                     name.removesuffix("[]"): json.loads(value) if name.endswith("[]") else _value(value)
                     for name, value in zip(names, row, strict=True)
                 }
-                for key, *row in found
-            }
     return tables
 
 

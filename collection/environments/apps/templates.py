@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import random
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from faker import Faker
 
 T = TypeVar("T")
+_LOCAL = threading.local()
 Where = Callable[[Row], object]
 
 
@@ -60,11 +61,13 @@ class Draw(random.Random):
         return self.choice([(key, row) for key, row in world[table].items() if where is None or where(row)])
 
 
-@functools.cache
 def _faker() -> Faker:
+    """This thread's own: it draws from what it was set to last."""
     from faker import Faker  # Half a second, which workers without applications need not wait.
 
-    return Faker("en_US")
+    if not hasattr(_LOCAL, "faker"):
+        _LOCAL.faker = Faker("en_US")
+    return _LOCAL.faker
 
 
 @dataclasses.dataclass(frozen=True)

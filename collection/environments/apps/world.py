@@ -106,18 +106,19 @@ def differences(expected: World, actual: World) -> list[str]:
 
 def _numberings(expected: World, actual: World) -> Iterator[dict[New, Any]]:
     """Yields each way to give `New` keys the keys that only the actual world has."""
-    ways = []
+    pairs = []
     for table, rows in expected.items():
         new = [key for key in rows if isinstance(key, New)]
-        free = [key for key in actual.get(table, {}) if key not in rows]
-        ways.append(
-            [
-                dict(zip(new, chosen, strict=False))
-                for chosen in itertools.permutations(free, min(len(new), len(free)))
-            ]
-        )
-    for way in itertools.product(*ways):
-        yield {key: number for part in way for key, number in part.items()}
+        pairs.append((new, [key for key in actual.get(table, {}) if key not in rows]))
+    if any(len(new) != len(free) for new, free in pairs):  # They differ anyway.
+        yield {key: number for new, free in pairs for key, number in zip(new, free, strict=False)}
+        return
+    for way in itertools.product(*(itertools.permutations(free) for _, free in pairs)):
+        yield {
+            key: one
+            for (new, _), free in zip(pairs, way, strict=True)
+            for key, one in zip(new, free, strict=True)
+        }
 
 
 def _numbered(value: Any, numbers: Mapping[New, Any]) -> Any:
