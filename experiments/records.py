@@ -33,7 +33,7 @@ from rmsweb_jax.records.shards import MANIFEST, read_manifest
 from rmsweb_jax.records.tools import check_dataset, dataset_folders, export_jsonl, readable, upgrade
 from rmsweb_jax.storage import AnyPath, StorePath, fetch_folder, local_path, parse_path
 
-_WIDE = 200  # Columns of a table that goes to a file.
+_WIDE = 2000  # Columns at most of a table that goes to a file: names of folders stay whole.
 _ORIGIN = 60
 
 

@@ -191,8 +191,7 @@ def test_a_damaged_data_set_of_the_version_before_is_one_line(tmp_path, damage):
         records.upgrade_old(old, str(tmp_path / "new"))
 
 
-def test_a_run_that_has_not_ended_is_listed_and_verified(run_folder, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "400")  # A long name of a folder would be on two lines.
+def test_a_run_that_has_not_ended_is_listed_and_verified(run_folder, capsys):
     going = run_folder / "runs" / "going"
     images = ImageStore(going)
     images.put(png(0))
