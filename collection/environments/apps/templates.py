@@ -123,7 +123,7 @@ def ask(
     of: str | Callable[[World, Any, Row], Any],
     where: Where | None = None,
     form: Callable[[Any], Any] | None = None,
-    among: str = "",
+    among: str | Callable[[World], Iterable[Any]] = "",
     start: str = "/",
 ) -> Template:
     """A question about one row.
@@ -132,7 +132,7 @@ def ask(
       words: with the row's columns and its `key` in braces.
       of: the column that is asked for, or a function of world, key and row.
       form: makes the value of the answer from the column's: a number or a day from its text.
-      among: table whose other keys would be wrong answers, where `of` is a function.
+      among: where `of` is a function, what else would be a wrong answer: keys of a table, or of a function.
     """
 
     def template(world: World, draw: Draw) -> Goal:
@@ -140,7 +140,8 @@ def ask(
         if isinstance(of, str):
             value, values = row[of], [one[of] for one in world[table].values()]
         else:
-            value, values = of(world, key, row), list(world[among]) if among else []
+            value = of(world, key, row)
+            values = among(world) if callable(among) else world[among] if among else ()
         value = form(value) if form else value
         others = other_values(values, value) if isinstance(value, str) else ()
         text = words.format(key=key, **row)

@@ -10,6 +10,7 @@ from collection.environments.apps.docs.world import RELEASES, slug
 from collection.environments.apps.templates import Draw, Goal, Template, Where
 from collection.environments.apps.world import Row, World
 
+_TYPES = ("int", "float", "str", "bool", "object", "list", "dict", "tuple", "set")
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
@@ -38,44 +39,57 @@ def _value(text: str) -> Value:
 
 
 def _function(
-    words: str, of: Callable[[Row, Draw], tuple[str, Any, Iterable[str]]], where: Where | None = None
+    words: str, of: Callable[[World, Row, Draw], tuple[str, Any, Iterable[str]]], where: Where | None = None
 ) -> Template:
     """A question about a function: more words, the value, and other values."""
 
     def template(world: World, draw: Draw) -> Goal:
         name, row = draw.row(world, "functions", where)
-        more, value, others = of(row, draw)
+        more, value, others = of(world, row, draw)
         return _asked(world, f"Find the description of {name}. {words.format(more)}", value, others)
 
     return template
 
 
-def _default(row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
-    name, _, default, _ = draw.choice([one for one in row["parameters"] if one[2]])
-    return name, _value(default), ()
+def _default(world: World, row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
+    name, kind, default, _ = draw.choice([one for one in row["parameters"] if one[2]])
+    values = [
+        _value(one[2])
+        for function in world["functions"].values()
+        for one in function["parameters"]
+        if one[1] == kind and one[2]
+    ]
+    return name, _value(default), [one for one in values if isinstance(one, str)]
 
 
-def _keyword_only(row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
+def _keyword_only(world: World, row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
     names = [one[0] for one in row["parameters"]]
     alone = frozenset(one[0] for one in row["parameters"] if one[3])
     return "", alone, names
 
 
-def _parameter(row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
+def _parameter(world: World, row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
     names = [one[0] for one in row["parameters"]]
     at = draw.randint(1, len(names) - 1)
-    return _ORDINALS[at], names[at], names
+    others = [one[0] for function in world["functions"].values() for one in function["parameters"]]
+    return _ORDINALS[at], names[at], others
 
 
-def _type(row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
+def _type(world: World, row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
     name, kind, *_ = draw.choice(row["parameters"])
-    return name, kind, ("int", "float", "str", "bool", "object")
+    return name, kind, _TYPES
 
 
 def _of(
-    column: str, others: Iterable[str] = RELEASES
-) -> Callable[[Row, Draw], tuple[str, Any, Iterable[str]]]:
-    return lambda row, draw: (row["changed_parameter"], row[column], others)
+    column: str, others: Iterable[str] = ()
+) -> Callable[[World, Row, Draw], tuple[str, Any, Iterable[str]]]:
+    """What a column has; without `others` those of the other functions are wrong."""
+
+    def of(world: World, row: Row, draw: Draw) -> tuple[str, Any, Iterable[str]]:
+        found = others or [one[column] for one in world["functions"].values()]
+        return row["changed_parameter"], row[column], found
+
+    return of
 
 
 def _raises(world: World, draw: Draw) -> Goal:
@@ -144,7 +158,7 @@ def _section_number(world: World, draw: Draw) -> Goal:
     number, _, row, at = _sections(world, draw)
     words = (
         f'Which number has the section "{row["sections"][at - 1]}" of the tutorial of {_title(world)}? '
-        f"{_alone('number, as in 1.2')}"
+        f"{_alone('number, as in 7.8')}"
     )
     others = [
         f"{chapter}.{place}"
@@ -318,7 +332,7 @@ def _oldest(world: World, draw: Draw) -> Goal:
         f"Which of these functions was new in the earliest version: {', '.join(names)}? "
         f"{_alone('full name of the function')}"
     )
-    return _asked(world, words, oldest, names)
+    return _asked(world, words, oldest, functions)
 
 
 def _deprecated_in(world: World, draw: Draw) -> Goal:
@@ -353,9 +367,11 @@ def _editors(world: World, draw: Draw) -> Goal:
 TEMPLATES: dict[str, Template] = {
     "module-page": _module_page,
     "default-value": _function(f'What is the default of its parameter "{{}}"? {_alone("value")}', _default),
-    "new-in": _function(f"In which version was it new? {_VERSION}", _of("since")),
+    "new-in": _function(f"In which version was it new? {_VERSION}", _of("since", RELEASES)),
     "chapter": _chapter,
-    "changed-in": _function(f'In which version was its parameter "{{}}" added? {_VERSION}', _of("changed")),
+    "changed-in": _function(
+        f'In which version was its parameter "{{}}" added? {_VERSION}', _of("changed", RELEASES)
+    ),
     "keyword-only": _function(
         "Which parameters can be given by keyword alone, as they come after a * in its signature? Answer "
         "with their names: one, two.",
@@ -366,20 +382,18 @@ TEMPLATES: dict[str, Template] = {
     "raises": _raises,
     "returns": _function(
         f"Of which type is what it returns? {_alone('type')}",
-        _of("returns", ("list", "dict", "int", "str", "tuple", "bool", "set")),
+        _of("returns", _TYPES),
     ),
     "deprecated": _function(
         f"Since which version is it deprecated? {_VERSION}",
-        _of("deprecated"),
+        _of("deprecated", RELEASES),
         lambda one: one["deprecated"],
     ),
-    "event": _function(f"Which event does it emit? {_alone('name of the event')}", _of("event", ())),
-    "example": _function(
-        f"Which line does its example show as the result? {_alone('line')}", _of("output", ())
-    ),
+    "event": _function(f"Which event does it emit? {_alone('name of the event')}", _of("event")),
+    "example": _function(f"Which line does its example show as the result? {_alone('line')}", _of("output")),
     "stable": _function(
         f"Since which version is it part of the stable interface? {_VERSION}",
-        _of("stable"),
+        _of("stable", RELEASES),
         lambda one: one["stable"],
     ),
     "removal": _module(

@@ -84,6 +84,7 @@ def make_world(draw: Draw) -> World:
         for parameter in draw.sample([one for one, kind in _PARAMETERS.items() if kind == "int"], 2)
     }
     proposals = iter(draw.sample(range(11, 400), 40))
+    features = iter(draw.distinct(lambda: _doing(draw), 3 * len(RELEASES)))
     return {
         "library": {name: {"title": name.capitalize(), "theme": "classic"}},
         "modules": modules,
@@ -100,7 +101,7 @@ def make_world(draw: Draw) -> World:
             version: {
                 "editor": draw.fake.name(),
                 "day": draw.day(f"{2012 + at}-02-01", f"{2012 + at}-11-28"),
-                "features": [[next(proposals), _doing(draw)] for _ in range(3)],
+                "features": [[next(proposals), next(features)] for _ in range(3)],
             }
             for at, version in enumerate(RELEASES)
         },

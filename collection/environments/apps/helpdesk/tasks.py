@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from collection.environments.apps.answers import Answer
+from collection.environments.apps.answers import Answer, other_values
 from collection.environments.apps.helpdesk.world import (
     LISTS,
     OPEN,
@@ -69,13 +69,30 @@ def _titled(world: World, *numbers: int) -> list[str]:
 
 
 def _field(
-    words: str, of: Any, where: Where = _is_found, form: Callable[[Any], Any] | None = None
+    words: str,
+    of: Any,
+    where: Where = _is_found,
+    form: Callable[[Any], Any] | None = None,
+    among: Callable[[World], list[str]] | str = "",
 ) -> Template:
-    return ask(words, "tickets", of, where, form)
+    return ask(words, "tickets", of, where, form, among)
 
 
 def _last_word(row: Row, column: str) -> str:
     return row[column].split()[-1].strip(".")
+
+
+def _queue_names(world: World) -> list[str]:
+    return [row["title"] for row in world["queues"].values()]
+
+
+def _tags(world: World) -> list[str]:
+    return [_last_word(row, "description") for row in world["tickets"].values()]
+
+
+def _number_or_none(world: World, number: int | None) -> Answer:
+    """Both kinds of answers at once are wrong."""
+    return Answer(number, ("none",)) if number else Answer("none", [*map(str, world["tickets"])])
 
 
 def _number(world: World, draw: Draw) -> Goal:
@@ -87,7 +104,7 @@ def _number(world: World, draw: Draw) -> Goal:
         f'Which number has the ticket "{name}"? Change nothing; answer with the number alone, or with none '
         "if it is missing."
     )
-    return Goal(words, world, Answer("none" if missing else number))
+    return Goal(words, world, _number_or_none(world, None if missing else number))
 
 
 def _category(world: World, draw: Draw) -> Goal:
@@ -95,13 +112,12 @@ def _category(world: World, draw: Draw) -> Goal:
     _, row = draw.row(world, "articles")
     missing = draw.random() < 1 / 3
     name = article(draw)[0] if missing else row["title"]
-    titles = [one["title"] for one in world["categories"].values()]
     words = (
         f'In which category of the knowledge base is the article "{name}"? Change nothing; answer with the '
         "name of the category, or with none if there is no such article."
     )
     value = "none" if missing else _queue(world, row["category"])
-    return Goal(words, world, Answer(value, [one for one in titles if one != value]))
+    return Goal(words, world, Answer(value, other_values(["none", *_queue_names(world)], value)))
 
 
 def _of_submitter(world: World, draw: Draw) -> Goal:
@@ -115,7 +131,7 @@ def _of_submitter(world: World, draw: Draw) -> Goal:
         f'Which open or reopened ticket of the queue "{_queue(world, queue)}" was submitted by {sender}? '
         "Change nothing; answer with its number alone, or with none if there is no such ticket."
     )
-    return Goal(words, world, Answer(numbers[0] if numbers else "none"))
+    return Goal(words, world, _number_or_none(world, numbers[0] if numbers else None))
 
 
 def _sender(row: Row) -> tuple[str, str]:
@@ -507,6 +523,7 @@ QUESTIONS: dict[str, Template] = {
     "queue": _field(
         f"In which queue is {_TICKET}? Answer with the name alone.",
         lambda world, key, row: _queue(world, row["queue"]),
+        among=_queue_names,
     ),
     "due": _field(
         f"When is {_TICKET} due? Answer with the day, as in 2026-01-31.",
@@ -516,6 +533,7 @@ QUESTIONS: dict[str, Template] = {
     "tag": _field(
         f"Which tag has the device of {_TICKET}? Answer with the tag alone, as in AB-12.",
         lambda world, key, row: _last_word(row, "description"),
+        among=_tags,
     ),
     "part": _field(
         f"Which part was replaced for {_TICKET}, which is closed? Answer with its number alone.",

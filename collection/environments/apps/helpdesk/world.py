@@ -85,9 +85,9 @@ def address(draw: Draw) -> str:
 
 
 def title(draw: Draw, topic: str) -> str:
-    """What a ticket is about."""
+    """What a ticket is about; its number is no ticket's."""
     place, problem = draw.choice(_PLACES), draw.choice(_PROBLEMS)
-    return f"{draw.choice(_DEVICES[topic])} {draw.randint(2, 99)} of the {place} {problem}"
+    return f"{draw.choice(_DEVICES[topic])} {draw.randint(102, 199)} of the {place} {problem}"
 
 
 def remark(draw: Draw) -> str:

@@ -72,11 +72,15 @@ def _which(words: str, which: Callable[[World, _Topics], tuple[Any, Row]]) -> Te
         forum = _forum(world, draw)
         topics = _in_forum(world, forum)
         value = which(world, topics)[1]["subject"]
-        others = other_values([row["subject"] for _, row in topics], value)
+        others = other_values(_column(world, "topics", "subject"), value)
         text = f"{words.format(forum)} Answer with its subject alone."
         return _asks(text, world, Answer(value, others))
 
     return template
+
+
+def _column(world: World, table: str, column: str) -> list[str]:
+    return [row[column] for row in world[table].values()]
 
 
 def _first(where: Where) -> Callable[[World, _Topics], tuple[Any, Row]]:
@@ -89,13 +93,14 @@ def _said(world: World, draw: Draw) -> Goal:
     words = (
         f'What did {found["poster"]} reply in the topic "{row["subject"]}"? Answer with the text of the post.'
     )
-    return _asks(words, world, Answer(found["content"]))
+    value = found["content"]
+    return _asks(words, world, Answer(value, other_values(_column(world, "posts", "content"), value)))
 
 
 def _signature(world: World, draw: Draw) -> Goal:
     name = draw.other(world["members"], VISITOR)
     value = world["members"][name]["signature"]
-    others = other_values([row["signature"] for row in world["members"].values()], value)
+    others = other_values(_column(world, "members", "signature"), value)
     words = f"Which signature stands below the posts of {name}? Answer with its text alone."
     return _asks(words, world, Answer(value, others))
 
@@ -133,7 +138,7 @@ def _mention(world: World, draw: Draw) -> Goal:
     _, found = draw.row(world, "posts", lambda row: row["approved"] and row["subject"].startswith("Re: "))
     (name,) = re.findall(r"[A-Z]\w+ [A-Z]\w+", found["content"])
     value = world["topics"][found["topic"]]["subject"]
-    others = other_values([row["subject"] for row in world["topics"].values()], value)
+    others = other_values(_column(world, "topics", "subject"), value)
     words = f'In which topic does someone mention "{name}"? Answer with the subject alone.'
     return _asks(words, world, Answer(value, others))
 
@@ -148,9 +153,9 @@ def _no_topic(world: World, draw: Draw) -> Goal:
         f'Who started the topic "{row["subject"]}" in the forum "{forum}"? Answer with the name alone. If '
         "this forum has no such topic, answer with the number of its posts."
     )
-    author = _author(world, number, row)
-    answer = Answer(author, other_values(world["members"], author)) if is_there else Answer(count)
-    return _asks(words, world, answer)
+    # Both kinds of answers at once are wrong.
+    value = _author(world, number, row) if is_there else count
+    return _asks(words, world, Answer(value, other_values([*world["members"], str(count)], str(value))))
 
 
 def _no_reply(world: World, draw: Draw) -> Goal:
@@ -160,19 +165,16 @@ def _no_reply(world: World, draw: Draw) -> Goal:
     last = _posts(world, number)[-1][1]["poster"]
     is_there = draw.random() < 0.5
     written = {one["poster"] for one in world["posts"].values() if one["topic"] == number}
-    name = draw.choice(
-        [
-            one
-            for one in world["members"]
-            if one in (by_name if is_there else world["members"].keys() - written)
-        ]
-    )
+    choices = by_name.keys() - {last} if is_there else world["members"].keys() - written
+    name = draw.choice([one for one in world["members"] if one in choices])
     words = (
         f'What did {name} write in the topic "{row["subject"]}"? Answer with the text of the post. If {name} '
         "wrote nothing there, answer with the name of the member who wrote the last post."
     )
-    answer = Answer(by_name[name]) if is_there else Answer(last, other_values(by_name, last))
-    return _asks(words, world, answer)
+    value = by_name[name] if is_there else last
+    # Both kinds of answers at once are wrong; the name that the task has may be repeated.
+    others = {*world["members"], *_column(world, "posts", "content")} - {name}
+    return _asks(words, world, Answer(value, other_values(others, value)))
 
 
 # Changes.

@@ -68,8 +68,9 @@ def full_name(draw: Draw) -> str:
 
 
 def subject(draw: Draw) -> str:
+    """What a topic is about; no forum has as many posts as its number."""
     thing, state = draw.choice(_THINGS), draw.choice(_STATES)
-    return f"{thing} {draw.randint(2, 99)} {state} by the {draw.choice(_PLACES)}"
+    return f"{thing} {draw.randint(102, 199)} {state} by the {draw.choice(_PLACES)}"
 
 
 def note(draw: Draw) -> str:

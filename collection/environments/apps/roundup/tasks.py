@@ -51,7 +51,13 @@ def _people(world: World) -> dict[str, Row]:
 # Questions.
 
 
-def _asked(words: str, form: str, of: Any, where: Where | None = None, among: str = "") -> Template:
+def _asked(
+    words: str,
+    form: str,
+    of: Any,
+    where: Where | None = None,
+    among: str | Callable[[World], list[str]] = "",
+) -> Template:
     return ask(f"{words} Answer with {form} alone.", "issues", of, where, among=among)
 
 
@@ -429,10 +435,16 @@ QUESTIONS: dict[str, Template] = {
     "priority": _asked(f"Which priority has {_ISSUE}?", "the priority", "priority"),
     "status": _asked(f"Which status has {_ISSUE}?", "the status", "status"),
     "assignee": _asked(
-        f"Who is {_ISSUE} assigned to?", "the login name", "assignedto", lambda one: one["assignedto"]
+        f"Who is {_ISSUE} assigned to?",
+        "the login name",
+        lambda world, number, row: row["assignedto"],
+        lambda one: one["assignedto"],
+        among="users",
     ),
     "number": _asked(f"Which number has {_ISSUE}?", "the number", lambda world, number, row: number),
-    "creator": _asked(f"Who created {_ISSUE}?", "the login name", "creator"),
+    "creator": _asked(
+        f"Who created {_ISSUE}?", "the login name", lambda world, number, row: row["creator"], among="users"
+    ),
     "keyword": _asked(
         f"Which keyword has {_ISSUE}?",
         "the keyword",
@@ -463,6 +475,7 @@ QUESTIONS: dict[str, Template] = {
         _NUMBER,
         lambda world, number, row: world["users"][row["assignedto"]]["phone"],
         lambda one: one["assignedto"],
+        among=lambda world: [row["phone"] for row in world["users"].values()],
     ),
     "fact": _fact,
     "said": _said,
