@@ -14,6 +14,8 @@ from tests.apps.policies import policies_of
 
 SEEN = range(30)
 UNSEEN = range(1000, 1008)
+# A tenth of a second each; on the last three, templates once asked for what was there already.
+IDLE = (*range(70), 101, 255, 269)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,6 +33,15 @@ def test_a_check_pays_what_was_asked_for_and_nothing_else(name: str) -> None:
                 assert shortfalls(goal, holds, end), f"{template}/{seed}: {mutant}"
                 tried += 1
             assert tried > 5 or seed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_doing_nothing_is_not_paid(name: str) -> None:
+    application = make_application(name, Path("apps"))
+    for seed in IDLE:
+        for template in application.templates:
+            goal = application.goal(template, seed)
+            assert shortfalls(goal, application.world(seed), Ending(goal.start, "")), f"{template}/{seed}"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -174,11 +174,20 @@ def reopen(page: Page) -> Playing:
 def reassign(page: Page) -> Playing:
     found = re.search(r"to (\w+), who", page.request)
     assert found
+    yield from reassign_to(page, found[1])
+
+
+def reassign_to(page: Page, owner: str) -> Playing:
     page = yield from opened(page)
     page = yield "Change the owner", [click(page.one(tag="input", id="action_reassign"))]
-    owner = page.one(tag="input", name="action_reassign_reassign_owner")
-    page = yield "Name the owner", [type_in(owner, found[1])]
+    field = page.one(tag="input", name="action_reassign_reassign_owner")
+    page = yield "Name the owner", [type_in(field, owner)]
     yield from submit(page)
+
+
+def give_to_reporter(page: Page) -> Playing:
+    page = yield from found_ticket(page, others(page)[0])
+    yield from reassign_to(page, value(page, "Reported by:"))
 
 
 def edited(page: Page, name: str) -> Moves:
@@ -244,6 +253,15 @@ def hand_over(page: Page) -> Playing:
     yield done("Said.")
 
 
+def keywords_of_page(page: Page) -> Playing:
+    what = others(page)[0]
+    page = yield from jump(page, wiki_page(page))
+    figure = page.match(rf"^{re.escape(what)}: (\d+)$")[1]
+    page = yield from opened(page)
+    page = yield "Change it", fill(page, {"keywords": figure})
+    yield from submit(page)
+
+
 def new_page(page: Page) -> Playing:
     text, name = quoted(page)[0], re.findall(r"a page (\w+) in", page.request)[0]
     yield from new_page_with(page, name, text)
@@ -281,6 +299,8 @@ POLICIES: dict[str, Policy] = {
     "page": new_page,
     "postpone": postpone,
     "hand-over": hand_over,
+    "give-to-reporter": give_to_reporter,
+    "keywords-of-page": keywords_of_page,
     "set-priority": change,
     "set-component": change,
     "set-milestone": change,

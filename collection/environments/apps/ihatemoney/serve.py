@@ -63,12 +63,12 @@ def fill(data: pathlib.Path) -> None:
                 {"id": identity, **row},
             )
         people = {}
-        for number, (name, row) in enumerate(world["members"], start=1):
-            people[name] = number
+        for number, (_, row) in enumerate(world["members"], start=1):
+            people[row["project"], row["name"]] = number
             database.execute(
                 "INSERT INTO person (id, project_id, name, weight, activated) "
                 "VALUES (:id, :project, :name, :weight, :active)",
-                {"id": number, "name": name, **row},
+                {"id": number, **row},
             )
         for number, row in world["bills"]:
             owers = row.pop("owers")
@@ -76,9 +76,9 @@ def fill(data: pathlib.Path) -> None:
                 "INSERT INTO bill (id, payer_id, what, amount, converted_amount, date, creation_date, "
                 "bill_type, external_link, original_currency) "
                 "VALUES (:id, :person, :what, :amount, :amount, :date, :date, :kind, :link, 'XXX')",
-                {"id": number, "person": people[row["payer"]], **row},
+                {"id": number, "person": people[row["project"], row["payer"]], **row},
             )
-            pairs = [(number, people[name]) for name in owers]
+            pairs = [(number, people[row["project"], name]) for name in owers]
             database.executemany("INSERT INTO billowers (bill_id, person_id) VALUES (?, ?)", pairs)
 
 

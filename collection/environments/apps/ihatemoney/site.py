@@ -37,6 +37,9 @@ _OWERS = """
 (SELECT json_group_array(name) FROM (SELECT name FROM billowers JOIN person ON person.id = person_id
   WHERE bill_id = bill.id ORDER BY name))
 """
+_MEMBERS = """
+SELECT project_id || '/' || name, project_id AS project, name, weight, activated AS active FROM person
+"""
 _BILLS = f"""
 SELECT bill.id, project_id AS project, what, amount, date, name AS payer, {_OWERS} AS "owers[]",
   bill_type AS kind, external_link AS link FROM bill JOIN person ON person.id = payer_id
@@ -59,7 +62,7 @@ class IHateMoney(PythonSite):
     version = digest(REQUIREMENTS, _SCRIPT.read_text(encoding="utf-8"))
     tables: ClassVar = {
         "projects": _PROJECTS,
-        "members": "SELECT name, project_id AS project, weight, activated AS active FROM person",
+        "members": _MEMBERS,
         "bills": _BILLS,
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 from collection.environments.apps.answers import Answer, other_values
 from collection.environments.apps.ihatemoney.world import (
     identifier,
+    member,
     pence,
     person,
     project,
@@ -33,7 +34,18 @@ _START = "/{project}/"
 
 def _people(world: World, one: str) -> list[str]:
     """Participants of a project."""
-    return [name for name, row in world["members"].items() if row["project"] == one]
+    return [row["name"] for row in world["members"].values() if row["project"] == one]
+
+
+def _projects(world: World) -> dict[str, str]:
+    """Project by participant; the world's have different names."""
+    return {row["name"]: row["project"] for row in world["members"].values()}
+
+
+def _joined(world: World, one: str, name: str) -> World:
+    """With a new participant of a project."""
+    row = {"project": one, "name": name, "weight": 1.0, "active": 1}
+    return put(world, "members", member(one, name), **row)
 
 
 def _bills(world: World, **values: Any) -> dict[int, Row]:
@@ -62,7 +74,7 @@ def _total(bills: dict[int, Row]) -> int:
 
 def _spent(world: World, name: str) -> int:
     """The share of all bills."""
-    weights = {one: int(row["weight"]) for one, row in world["members"].items()}
+    weights = {row["name"]: int(row["weight"]) for row in world["members"].values()}
     return sum(
         pence(one["amount"]) * weights[name] // sum(weights[ower] for ower in one["owers"])
         for one in world["bills"].values()
@@ -76,7 +88,7 @@ def _balance(world: World, name: str) -> float:
 
 def _amount_of(words: str, of: Callable[[World, str], float]) -> Template:
     """A question about an amount of a participant."""
-    return ask(words, "members", lambda world, name, row: of(world, name), start=_START)
+    return ask(words, "members", lambda world, key, row: of(world, row["name"]), start=_START)
 
 
 def _dearest(world: World, draw: Draw) -> Goal:
@@ -140,9 +152,10 @@ def _pay_back(world: World, draw: Draw) -> Goal:
 
 def _settle_up(world: World, draw: Draw) -> Goal:
     """What the balance says goes into a new bill."""
-    balances = {name: _balance(world, name) for name in world["members"]}
+    projects = _projects(world)
+    balances = {name: _balance(world, name) for name in projects}
     payer = draw.choice([name for name, value in balances.items() if value < 0])
-    one = world["members"][payer]["project"]
+    one = projects[payer]
     receiver = draw.choice([name for name in _people(world, one) if balances[name] > 0])
     row = _bill(draw, one, payer, [receiver], amount=-balances[payer], kind="REIMBURSEMENT")
     row["what"] = f"Debt of {payer}"
@@ -215,15 +228,15 @@ def _include(world: World, draw: Draw) -> Goal:
 
 def _arrival(world: World, draw: Draw) -> Goal:
     one, name = draw.choice(list(world["projects"])), person(draw)
-    after = put(world, "members", name, project=one, weight=1.0, active=1)
-    return Goal(f"Add {name} to the participants of the project {one}.", after, start=f"/{one}/")
+    words = f"Add {name} to the participants of the project {one}."
+    return Goal(words, _joined(world, one, name), start=f"/{one}/")
 
 
 def _put_right(world: World, draw: Draw) -> Goal:
     """Several bills, one after the other."""
-    payers = sorted(name for name in world["members"] if len(_bills(world, payer=name)) >= 3)
-    payer = draw.choice(payers)
-    one = world["members"][payer]["project"]
+    projects = _projects(world)
+    payer = draw.choice(sorted(name for name in projects if len(_bills(world, payer=name)) >= 3))
+    one = projects[payer]
     new = draw.other(_people(world, one), payer)
     after = world
     for number in _bills(world, payer=payer):
@@ -236,7 +249,7 @@ def _welcome(world: World, draw: Draw) -> Goal:
     """A new participant, who shares some bills."""
     one, name = draw.choice(list(world["projects"])), person(draw)
     chosen = draw.sample(list(_bills(world, project=one)), 3)
-    after = put(world, "members", name, project=one, weight=1.0, active=1)
+    after = _joined(world, one, name)
     for number in chosen:
         after = put(after, "bills", number, owers=sorted([*world["bills"][number]["owers"], name]))
     whats = [f'"{world["bills"][number]["what"]}"' for number in chosen]
@@ -283,7 +296,7 @@ def _found(world: World, draw: Draw) -> Goal:
     people = draw.distinct(lambda: person(draw), 3)
     after = put(world, "projects", identity, **row)
     for name in people:
-        after = put(after, "members", name, project=identity, weight=1.0, active=1)
+        after = _joined(after, identity, name)
     bill = _bill(draw, identity, draw.choice(people), people)
     text = (
         f"{words} Its participants are {people[0]}, {people[1]} and {people[2]}; enter a first bill "
@@ -310,21 +323,23 @@ QUESTIONS: dict[str, Template] = {
         "How many bills did {payer} pay in the project {project}?", "bills", ("payer",), start=_START
     ),
     "total-paid": _amount_of(
-        "How much has {key} paid in all in the project {project}? Answer with the amount, as in 12.50.",
+        "How much has {name} paid in all in the project {project}? Answer with the amount, as in 12.50.",
         lambda world, name: _total(_bills(world, payer=name)) / 100,
     ),
     "balance": _amount_of(
-        "What is the balance of {key} in the project {project}? Answer with its sign, as in +3.20 or -3.20.",
+        "What is the balance of {name} in the project {project}? Answer with its sign, as in +3.20 or -3.20.",
         _balance,
     ),
-    "weight": _amount_of(
-        "For how many people does {key} count in the shares of the project {project} (the weight)? Answer "
+    "weight": ask(
+        "For how many people does {name} count in the shares of the project {project} (the weight)? Answer "
         "with the number alone.",
-        lambda world, name: world["members"][name]["weight"],
+        "members",
+        "weight",
+        start=_START,
     ),
     "month": _month,
     "expenses": _amount_of(
-        "How large is the share that {key} has of all expenses of the project {project}? Answer with the "
+        "How large is the share that {name} has of all expenses of the project {project}? Answer with the "
         "amount, as in 12.50.",
         lambda world, name: _spent(world, name) / 100,
     ),

@@ -83,6 +83,11 @@ def project(draw: Draw, name: str) -> dict[str, Any]:
     }
 
 
+def member(project: str, name: str) -> str:
+    """Key of a participant: another project may have one of the same name."""
+    return f"{project}/{name}"
+
+
 def pence(amount: float) -> int:
     return round(100 * amount)
 
@@ -99,11 +104,11 @@ def make_world(draw: Draw) -> World:
         for place, name in enumerate(names):
             # Without different weights, the site shows none.
             weight = draw.randint(2, 4) if place == 0 else draw.choice((1, 1, 1, 2, 3))
-            members[name] = {"project": one, "weight": float(weight), "active": 1}
+            members[member(one, name)] = {"project": one, "name": name, "weight": float(weight), "active": 1}
         for place in range(draw.randint(8, 12)):
             owers = draw.sample(names, draw.randint(2, len(names) - 1)) if place % 3 else names
             # Every share is of whole pence; the first has paid three bills or more.
-            shares = sum(int(members[name]["weight"]) for name in owers)
+            shares = sum(int(members[member(one, name)]["weight"]) for name in owers)
             bills[len(bills) + 1] = {
                 "project": one,
                 "what": next(things),

@@ -22,7 +22,7 @@ _COMMENTS = """
 """
 _TICKETS = f"""
 SELECT id, summary, type, priority, component, milestone, owner, reporter, keywords, status, resolution,
-  description, {_COMMENTS} AS "comments[]" FROM ticket
+  cc, severity, version, description, {_COMMENTS} AS "comments[]" FROM ticket
 """
 _PAGES = """
 SELECT name, text FROM wiki AS now WHERE version = (SELECT max(version) FROM wiki WHERE name = now.name)
@@ -37,7 +37,7 @@ class Trac(PythonSite):
     templates = TEMPLATES
     requirements, script, ready = REQUIREMENTS, _SCRIPT, "/wiki"
     database = "trac/db/trac.db"
-    carried = ("hand-over",)
+    carried = ("hand-over", "give-to-reporter", "keywords-of-page")
     by_views = ("session", "session_attribute", "auth_cookie")
     version = digest(REQUIREMENTS, _SCRIPT.read_text(encoding="utf-8"))
     tables: ClassVar = {

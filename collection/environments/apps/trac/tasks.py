@@ -24,6 +24,7 @@ from collection.environments.apps.trac.world import (
     PRIORITIES,
     RESOLUTIONS,
     TYPES,
+    UNSET,
     keywords,
     note,
     page_name,
@@ -80,6 +81,7 @@ def _new(world: World, draw: Draw) -> Goal:
         "keywords": "",
         "status": "new",
         "resolution": "",
+        **UNSET,
         "description": note(draw),
         "comments": [],
     }
@@ -141,6 +143,30 @@ def _hand_over(world: World, draw: Draw) -> Goal:
         f'Comment on the tickets "{first}" and "{second}" with the figure that the page {name} of the wiki '
     )
     return Goal(f'{words}has for "{what}".', after)
+
+
+def _give_to_reporter(world: World, draw: Draw) -> Goal:
+    """What one ticket says goes into another."""
+    number, ticket = draw.row(world, "tickets", _open)
+    _, known = draw.row(
+        world, "tickets", lambda one: one is not ticket and one["reporter"] != ticket["owner"]
+    )
+    words = (
+        f'Give the ticket "{ticket["summary"]}" to the person who reported "{known["summary"]}", and who '
+        "becomes its owner."
+    )
+    return Goal(words, put(world, "tickets", number, owner=known["reporter"], status="assigned"))
+
+
+def _keywords_of_page(world: World, draw: Draw) -> Goal:
+    """What a page says goes into a ticket."""
+    name, what, figure = draw.choice(list(_figures(world)))
+    number, ticket = draw.row(world, "tickets", lambda one: _open(one) and not one["keywords"])
+    words = (
+        f'Set the keywords of the ticket "{ticket["summary"]}" to the figure alone that the page {name} of '
+        f'the wiki has for "{what}".'
+    )
+    return Goal(words, put(world, "tickets", number, keywords=figure))
 
 
 _TICKET = 'the ticket "{summary}"'
@@ -238,5 +264,7 @@ CHANGES: dict[str, Template] = {
     ),
     "postpone": _postpone,
     "hand-over": _hand_over,
+    "give-to-reporter": _give_to_reporter,
+    "keywords-of-page": _keywords_of_page,
 }
 TEMPLATES = QUESTIONS | CHANGES

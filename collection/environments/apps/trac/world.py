@@ -10,6 +10,8 @@ from collection.environments.apps.world import World
 PRIORITIES = ("blocker", "critical", "major", "minor", "trivial")
 TYPES = ("defect", "enhancement", "task")
 RESOLUTIONS = ("fixed", "invalid", "wontfix", "duplicate", "worksforme")
+# What the world's tickets leave empty.
+UNSET = {"cc": "", "severity": "", "version": ""}
 _THINGS = (
     *("Crane", "Lamp", "Bollard", "Fender", "Winch", "Buoy", "Siren", "Gate", "Ladder", "Pump", "Radio mast"),
     *(
@@ -121,6 +123,7 @@ def make_world(draw: Draw) -> World:
             "keywords": draw.choice(("", keywords(draw))) if number > 1 else "",
             "status": "closed" if closed else "new",
             "resolution": draw.choice(RESOLUTIONS) if closed else "",
+            **UNSET,
             "description": f"{text}. {note(draw)}",
             "comments": [note(draw) for _ in range(draw.randint(0, 2))],
         }

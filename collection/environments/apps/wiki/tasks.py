@@ -376,7 +376,8 @@ def _filled(text: str) -> list[str]:
 
 def _edit(world: World, draw: Draw) -> Goal:
     title, user = draw.choice(list(_islands(world))), _visitor(draw)
-    sentence, summary = f"{person(draw)} keeps a {subject(draw).lower()} here.", f"As {person(draw)} said"
+    sentence = f"{person(draw)} looks after the {subject(draw).lower()} here."
+    summary = f"As {person(draw)} said"
     words = (
         f'add the sentence "{sentence}" at the end of the page "{title}" as a paragraph of its own, leave '
         f'the rest of it as it is, and save it with the summary "{summary}".'
@@ -386,7 +387,7 @@ def _edit(world: World, draw: Draw) -> Goal:
 
 def _new_page(world: World, draw: Draw) -> Goal:
     user, title = _visitor(draw), f"{subject(draw)} on {draw.choice(list(_islands(world)))}"
-    text = f"{title} is in the care of {person(draw)}."
+    text = f"{person(draw)} is in charge here."
     words = f'make a new page "{title}" with the text "{text}" and save it.'
     return Goal(_by(user, words), _write(world, title, user, [text]))
 
@@ -578,17 +579,17 @@ def _undo_all(world: World, draw: Draw) -> Goal:
 
 
 def _restore(world: World, draw: Draw) -> Goal:
-    title, user = draw.choice(list(_islands(world))), _visitor(draw)
-    day, first = _versions(world, title)[0]
+    # The wiki saves no version with the text of the one before.
+    people = {title: int(one["people"]) for title, one in _islands(world).items()}
+    firsts = {title: _versions(world, title)[0] for title in people}
+    title = draw.choice([one for one in people if _people(firsts[one][1]) != people[one]])
+    user, (day, first) = _visitor(draw), firsts[title]
     words = (
         f'restore the first version of the page "{title}", of {_day(day)}: open it in the history, edit '
         "that version and save it as it is."
     )
-    people = _islands(world)[title]["people"]
-    form = "count {} people"
-    return Goal(
-        _by(user, words), _replace(world, title, user, form.format(people), form.format(_people(first)))
-    )
+    old, new = f"count {people[title]} people", f"count {_people(first)} people"
+    return Goal(_by(user, words), _replace(world, title, user, old, new))
 
 
 def _restore_with_summary(world: World, draw: Draw) -> Goal:
