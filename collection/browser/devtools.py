@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urldefrag, urlsplit
 
 import websocket
 from selenium.common.exceptions import (
@@ -214,7 +214,8 @@ class DevTools(DevToolsConnection):
         self._opened = 0
         self._keeps_documents = False
         self._committed: dict[str, queue.SimpleQueue[str]] = {}  # Documents, by session of their tab.
-        self._served: dict[str, Response] = {}  # By the target id of the tab that asks for it next.
+        # With their address, by the target id of the tab that asks for it next.
+        self._served: dict[str, tuple[str, Response]] = {}
         super().__init__(url, self._event)
         # Includes tabs that pages open later. With `Target.setAutoAttach`, `window.open` would not return.
         self._command("", "Target.setDiscoverTargets", discover=True)
@@ -246,7 +247,7 @@ class DevTools(DevToolsConnection):
         self._committed[session] = committed
         try:
             if served is not None:
-                self._served[target] = served
+                self._served[target] = urldefrag(url).url, served
                 self._command(session, "Fetch.enable", patterns=[{"resourceType": "Document"}])
             origin = {"referrer": referrer, "referrerPolicy": "unsafeUrl"} if referrer else {}
             answer = self._command(session, "Page.navigate", url=url, **origin)
@@ -263,11 +264,16 @@ class DevTools(DevToolsConnection):
                 self._served.pop(target, None)
                 self.send(session, "Fetch.disable")
 
-    def keep_documents(self) -> None:
-        """From now on the browser keeps the responses that documents are made of, for `source`."""
-        self._keeps_documents = True
-        for session in self._sessions.values():
-            self.send(session, "Network.enable", **_KEPT)
+    def keep_documents(self, keep: bool = True) -> None:
+        """From now on the browser keeps the responses that documents are made of, for `source`; or none."""
+        if keep == self._keeps_documents:
+            return
+        self._keeps_documents = keep
+        for session in list(self._sessions.values()):  # The reading thread adds those of new tabs.
+            if keep:
+                self.send(session, "Network.enable", **_KEPT)
+            else:
+                self.send(session, "Network.disable")
 
     def source(self, target: str, status: int) -> Response | None:
         """Returns what a tab's document is made of, with a status that is known; None if it is not kept."""
@@ -578,10 +584,12 @@ class DevTools(DevToolsConnection):
 
     def _serve(self, paused: dict[str, Any], session: str) -> None:
         number = paused["requestId"]
-        # The main frame has the id of its tab.
-        if (served := self._served.pop(paused["frameId"], None)) is None:
+        # The main frame has the id of its tab. A page that is being left may ask for another document.
+        url, served = self._served.get(paused["frameId"], ("", None))
+        if served is None or urldefrag(paused["request"]["url"]).url != url:
             self.send(session, "Fetch.continueRequest", requestId=number)
             return
+        self._served.pop(paused["frameId"], None)
         headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": served.policy}
         self.send(
             session,

@@ -148,10 +148,14 @@ class Browser(Tabs):
         """Drops what the last episode has left: downloads, dialogs, notices, incidents."""
         self.downloads.clear()
         self.dialogs.clear()
-        self._refused_documents()
         self.notices.clear()
-        self._incidents.clear()
+        self.forget_incidents()
         self.snapshot = self.latest = None
+
+    def forget_incidents(self) -> None:
+        """Drops incidents and refused documents that have not been reported yet."""
+        self._refused_documents()
+        self.take_incidents()
 
     def arrange_tabs(self, tab_ids: Sequence[str] = ("0001",), known: int = 1) -> list[str]:
         """Closes all tabs but the current one, and opens empty ones until there is one for each id.

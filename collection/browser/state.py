@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urldefrag
 
+import ada_url
 from selenium.common.exceptions import NoSuchFrameException, WebDriverException
 
 from collection.browser.config import PageError, RestoreError, SnapshotError, first_line
@@ -91,21 +92,28 @@ class BrowserState:
 def take_state(browser: Browser) -> BrowserState:
     """Takes the state of a browser, which stays as it is.
 
+    Not part of it: downloads, `history.state`, and the partition of a cookie.
+
     Raises:
       SnapshotError: it has something that could not be put back.
     """
     current, tabs = browser.current_handle, []
     try:
-        for handle in sorted(browser.handles(), key=lambda one: one == current):  # Ends where it was.
-            if handle != browser.current_handle and not browser.switch_handle(handle):
-                raise SnapshotError("a tab has closed")
-            tabs.append(_take(browser))
-    except (PageError, WebDriverException) as error:
+        try:
+            for handle in sorted(browser.handles(), key=lambda one: one == current):  # Ends where it was.
+                if handle != browser.current_handle and not browser.switch_handle(handle):
+                    raise SnapshotError("a tab has closed")
+                tabs.append(_take(browser))
+        finally:
+            if browser.current_handle != current:
+                browser.switch_handle(current)
+        cookies = tuple(map(Cookie.model_validate, browser.ask("Network.getAllCookies")["cookies"]))
+    except (PageError, WebDriverException, ValueError) as error:
         raise SnapshotError(f"the page cannot be read: {first_line(error)}") from error
     return BrowserState(
         tabs=tuple(tabs),
         known_tabs=browser.known_tabs,
-        cookies=tuple(map(Cookie.model_validate, browser.ask("Network.getAllCookies")["cookies"])),
+        cookies=cookies,
         pointer=browser.pointer,
         dialogs=tuple(browser.dialogs),
         notices=tuple(browser.notices),
@@ -167,6 +175,10 @@ def _take(browser: Browser) -> TabState:
     history = browser.ask("Page.getNavigationHistory")
     earlier = (one["url"] for one in history["entries"][: history["currentIndex"]])
     earlier = tuple(url for url in earlier if url.startswith(("http:", "https:", "about:blank")))
+    for url in earlier:
+        # What an origin keeps is read, and put back, in a tab that shows it.
+        if url.startswith("http") and ada_url.URL(url).origin != content["origin"]:
+            raise SnapshotError(f"the tab can go back to another site, {browser.short_url(url)}")
     shown = browser.latest
     response = browser.source((shown and shown.status) or 200)
     return dataclasses.replace(tab, earlier=earlier, response=response)
@@ -198,6 +210,7 @@ def _put(browser: Browser, state: BrowserState, repeat: Callable[[], None] | Non
     if len(browser.handles()) != len(handles):
         return "the page opens another tab"
     _set_cookies(browser, state.cookies)  # The site may have set others meanwhile.
+    browser.forget_incidents()
     browser.dialogs[:], browser.notices[:] = state.dialogs, state.notices
     return ""
 
@@ -248,18 +261,23 @@ def _fill(browser: Browser, tab: TabState, patient: bool) -> str:
     while True:
         _walk(browser, "put", tab.frame)
         browser.settle()
-        problem = difference(tab, look(browser))
+        problem = difference(tab, look(browser), browser.redact)
         if not problem or time.monotonic() > end:
             break
     _walk(browser, "mark", tab.frame)
     return problem
 
 
-def difference(then: TabState, now: TabState) -> str:
-    """Returns what a document has that another one has not; empty if they are the same."""
+def difference(then: TabState, now: TabState, redact: Callable[[str], str]) -> str:
+    """Returns what a document has that another one has not; empty if they are the same.
+
+    Args:
+      redact: removes the secrets of a line, which is cut then.
+    """
     for was, found in itertools.zip_longest(then.lines, now.lines):
         if was != found:
-            return f"the page shows {_short(found)} in place of {_short(was)}"
+            shown, wanted = (_short(line, redact) for line in (found, was))
+            return f"the page shows {shown} in place of {wanted}"
     if (then.stats, then.fingerprint) != (now.stats, now.fingerprint):
         return f"{now.stats} at {now.frame.content['url']} in place of {then.stats}"
     return _difference_in(then.frame, now.frame)
@@ -278,8 +296,8 @@ def _difference_in(then: FrameState, now: FrameState) -> str:
     return next(filter(None, map(_difference_in, then.frames, now.frames)), "")
 
 
-def _short(line: str | None) -> str:
-    return "nothing" if line is None else repr(line.strip()[:_SHOWN_CHARS])
+def _short(line: str | None, redact: Callable[[str], str]) -> str:
+    return "nothing" if line is None else repr(redact(line).strip()[:_SHOWN_CHARS])
 
 
 def _walk(browser: Browser, task: str, saved: FrameState | None = None, depth: int = 0) -> FrameState:

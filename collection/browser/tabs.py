@@ -294,9 +294,9 @@ class Tabs:
         self._frames.clear()
         self.call(self._devtools.navigate, self._current, url, served, referrer)
 
-    def keep_documents(self) -> None:
-        """From now on `source` has the pages that are opened."""
-        self.call(self._devtools.keep_documents)
+    def keep_documents(self, keep: bool = True) -> None:
+        """From now on `source` has the pages that are opened, or none."""
+        self.call(self._devtools.keep_documents, keep)
 
     def source(self, status: int) -> Response | None:
         """Returns the response that the current page is made of, as `DevTools.source`."""

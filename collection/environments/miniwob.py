@@ -129,6 +129,7 @@ class MiniWobEpisode:
           PageError: the page could not be started.
         """
         self._latched = (False, None)
+        self.browser.keep_documents(False)
         if len(self.browser.handles()) > 1:
             self.browser.reset()
         # Events of the previous episode must not show up in this one.
@@ -203,7 +204,7 @@ class MiniWobEnvironment(MiniWobEpisode):
 
     def reward(self) -> float | None:
         """Returns the page's reward; None until its episode has ended."""
-        return self.status()[1]
+        return None if self._task is None else self.status()[1]
 
     def redact(self, text: str) -> str:
         return text
@@ -211,26 +212,30 @@ class MiniWobEnvironment(MiniWobEpisode):
     def snapshot(self) -> MiniWobSnapshot:
         if self._task is None:
             raise SnapshotError("no episode is open: call reset first")
-        return MiniWobSnapshot(self._task, tuple(self._steps), self.status(), look(self.browser))
+        try:
+            return MiniWobSnapshot(self._task, tuple(self._steps), self.status(), look(self.browser))
+        except (PageError, WebDriverException) as error:
+            raise SnapshotError(f"the page cannot be read: {first_line(error)}") from error
 
     def restore(self, snapshot: MiniWobSnapshot) -> None:
         """Starts the page's episode again and repeats its steps: the page keeps its state in its scripts."""
+        self._task, self._steps = None, []  # Until all is there.
         try:
-            self.reset(snapshot.task)
+            super().reset(snapshot.task)
             for actions in snapshot.steps:
                 if actions:
                     execute_list(self.browser, actions, ActionContext())
                     self.status()
                 else:
                     take_snapshot(self.browser)
-            self._steps = list(snapshot.steps)
-            problem = difference(snapshot.page, look(self.browser))
+            problem = difference(snapshot.page, look(self.browser), self.redact)
+            if not problem and self.status() != snapshot.status:
+                problem = "another reward"
         except (PageError, WebDriverException) as error:
             problem = first_line(error)
-        if not problem and self.status() != snapshot.status:
-            problem = "another reward"
         if problem:
             raise RestoreError(f"not restored: {problem}")
+        self._task, self._steps = snapshot.task, list(snapshot.steps)
 
 
 def page_names() -> list[str]:

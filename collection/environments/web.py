@@ -8,6 +8,7 @@ import pathlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 
+import ada_url
 from selenium.common.exceptions import WebDriverException
 
 from collection.browser.actions import execute_list
@@ -126,8 +127,7 @@ class WebEnvironment:
         self.close()
         self._files.folder.mkdir(parents=True)
         browser, website = self._browser, website_url(task)
-        if task.environment != "web":
-            browser.keep_documents()  # For `snapshot`.
+        browser.keep_documents(task.environment != "web")  # For `snapshot`.
         if browser.guard is not None:
             # Before the browser is cleared: a late response to the last page would set cookies again.
             browser.guard.admit(website=website)
@@ -158,7 +158,6 @@ class WebEnvironment:
         """Opens a website in an emptied browser; returns its moves, and the error text of a gateway."""
         browser = self._browser
         browser.reset()
-        browser.take_incidents()  # Discards incidents of the last episode.
         browser.restore_state(website)
         moves = self._open_start_page(website)
         # The empty page before the first one is no place to go back to.
@@ -261,22 +260,27 @@ class WebEnvironment:
         return ActionResult(action=done.name, text=self.redact(text), output=self.redact("\n\n".join(shown)))
 
     def reward(self) -> float | None:
-        return None if self._check is None else self._check()
+        return None if self._check is None or self._task is None else self._check()
 
     def redact(self, text: str) -> str:
         return self._browser.redact(text)
 
     def snapshot(self) -> WebSnapshot:
-        if self._task is None or self._task.environment == "web":
+        if self._task is None:
+            raise SnapshotError("no episode is open: call reset first")
+        if self._task.environment == "web":
             raise SnapshotError("a live site cannot be set back: its server keeps what the agent has done")
         files = {name: (self._files.folder / name).read_bytes() for name in self._files.names()}
         state, shown = take_state(self._browser), self._browser.latest
+        origin = ada_url.URL(website_url(self._task)).origin
+        if all(tab.frame.content["origin"] != origin for tab in state.tabs):
+            raise SnapshotError(f"no tab shows {self.redact(origin)}, whose storage cannot be read")
         here = shown and (shown.target, shown.document)
         steps = tuple(actions for document, actions in self._steps if document == here)
         return WebSnapshot(self._task, state, steps, files)
 
     def restore(self, snapshot: WebSnapshot) -> None:
-        self._task = snapshot.task
+        self._task, self._steps = None, []  # Until all is there.
         self.close()
         self._files.folder.mkdir(parents=True)
         for name, content in snapshot.files.items():
@@ -289,6 +293,8 @@ class WebEnvironment:
         )
         shown = self._browser.latest
         assert shown is not None
+        self._browser.snapshot = shown
+        self._task = snapshot.task
         self._steps = [((shown.target, shown.document), actions) for actions in snapshot.steps]
 
     def _repeat(self, snapshot: WebSnapshot) -> None:

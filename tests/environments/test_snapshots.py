@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 
-from collection.browser.config import BrowserConfig, RestoreError, SnapshotError
+from collection.browser.config import BrowserConfig, PageError, RestoreError, SnapshotError
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser
@@ -30,6 +30,7 @@ from tests.environments.forks import Episode, teacher
 from tests.loopback import PageHandler, serving
 
 SITE = "http://shop.test"
+SECRET = "swordfish-4711"
 ASKED: collections.Counter[str] = collections.Counter()
 PAGES = {
     "/": "<a href=/second target=_blank>Second</a> <a href=/long>Long</a> <a href=/referrer>From</a>",
@@ -107,7 +108,7 @@ class _Handler(PageHandler):
 def browsing(hosts: dict[str, str], watch: bool) -> Iterator[Browser]:
     private = tuple(f"http://{name}" for name in hosts)
     with (
-        Guard(GuardConfig(private=private), hosts, watch=watch) as guard,
+        Guard(GuardConfig(private=private), hosts, {"word": SECRET}, watch=watch) as guard,
         Browser(BrowserConfig(width=600, height=700, quiet_ms=50), guard) as browser,
     ):
         yield browser
@@ -345,6 +346,60 @@ def test_what_only_the_page_s_script_knows_is_repeated(players: tuple[Player, Pl
         second.restore(first.snapshot())
 
 
+def test_after_a_restore_the_episode_goes_on_without_incidents_or_another_look(
+    players: tuple[Player, Player],
+) -> None:
+    first, second = players
+    first.start("/fold")
+    snapshot = first.snapshot()
+    with pytest.raises(PageError, match="Refused"):
+        second.browser.goto("http://evil.test/")
+    assert second.restore(snapshot).incidents == ()
+    second.environment.restore(pickle.loads(snapshot))
+    (result,) = second.do("click_element_by_index", index=1)
+    assert not result.error, result
+    then = second.environment.observe()
+    assert "Folded words" in then.observation.page_text
+    assert_same(then, first.restore(second.snapshot()))
+
+
+def test_an_error_shows_no_part_of_a_secret(players: tuple[Player, Player]) -> None:
+    first, second = players
+    first.start("/")
+    first.script(f"document.body.innerHTML = '<p>{'x' * 72} {SECRET}</p>'")
+    with pytest.raises(RestoreError, match="in place of 'xxxx") as caught:
+        second.restore(first.snapshot())
+    assert SECRET[:6] not in str(caught.value)
+
+
+def test_storage_that_no_tab_shows_is_refused(players: tuple[Player, Player]) -> None:
+    first, _ = players
+    first.start("/storage")
+    assert first.browser.guard is not None
+    first.browser.guard.admit(("notebook.test",), f"{SITE}/")
+    first.do("go_to_url", url="http://notebook.test/second")
+    first.environment.observe()
+    with pytest.raises(SnapshotError, match=f"can go back to another site, {SITE}/storage"):
+        first.snapshot()
+    first.do("go_to_url", url="http://notebook.test/second", new_tab=True)
+    first.do("close_tab", tab_id="0001")
+    first.environment.observe()
+    with pytest.raises(SnapshotError, match=f"no tab shows {SITE}"):
+        first.snapshot()
+
+
+def test_a_refused_snapshot_leaves_the_browser_at_its_tab(players: tuple[Player, Player]) -> None:
+    first, _ = players
+    first.start("/database")
+    first.script("document.body.innerHTML = '<a href=/second target=_blank>Second</a>'")
+    first.click("Second")
+    then = first.environment.observe().observation
+    assert then.url == f"{SITE}/second"
+    with pytest.raises(SnapshotError, match="indexeddb"):
+        first.snapshot()
+    assert first.environment.observe().observation.current_tab == then.current_tab
+
+
 def test_frames_come_back(players: tuple[Player, Player]) -> None:
     first, second = players
     first.start("/frames")
@@ -392,12 +447,15 @@ def test_what_cannot_come_back_is_refused(players: tuple[Player, Player]) -> Non
     first.start("/random")
     with pytest.raises(RestoreError, match=r"the page shows 'number 0.* in place of 'number 0"):
         second.restore(first.snapshot())
+    with pytest.raises(SnapshotError, match="call reset first"):
+        second.snapshot()
     first.start("/database")
     with pytest.raises(SnapshotError, match="the page keeps something in indexeddb"):
         first.snapshot()
     first.start("/", environment="web")
     with pytest.raises(SnapshotError, match="a live site cannot be set back"):
         first.snapshot()
+    assert first.browser.source(200) is None  # Responses are kept for snapshots alone.
     snapshot = pickle.dumps(second.environment.snapshot()) if second.start("/fields") else b""
     assert first.browser.guard is not None
     blocked = pickle.loads(snapshot.replace(b"shop.test", b"evil.test"))
@@ -429,6 +487,9 @@ def test_an_application_is_put_back_with_its_page(
         assert_same(view, second.observe())
         second.finish(normalize_action({"done": {"text": "7", "success": True}}))
         assert second.reward() == 1.0 and first.reward() == 0.0
+        with pytest.raises(RestoreError, match="Refused to open"):
+            second.restore(pickle.loads(snapshot.replace(b"shop.test", b"evil.test")))
+        assert second.reward() is None
 
 
 MINIWOB = (
@@ -460,3 +521,14 @@ def test_an_episode_of_miniwob_is_finished_in_another_browser(
     first.browser.page_script("document.body.append('something else')")
     with pytest.raises(RestoreError, match="something else"):
         second.restore(first.snapshot())
+    assert second.reward() is None
+
+
+def test_a_page_of_miniwob_that_has_closed_cannot_be_put_back(
+    browsers: tuple[Browser, Browser], tmp_path: pathlib.Path
+) -> None:
+    environment = MiniWobEnvironment(browsers[0], ImageStore(tmp_path))
+    environment.reset(make_task("click-test", 1))
+    environment.browser.driver.close()
+    with pytest.raises(SnapshotError, match="cannot be read"):
+        environment.snapshot()

@@ -6,11 +6,11 @@ APPS=trac,miniwob measures these alone, EACH=5 so many episodes of each; then no
 from __future__ import annotations
 
 import difflib
+import math
 import multiprocessing
 import os
 import pickle
 import random
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier
 from typing import Any
+
+import numpy as np
 
 from collection.browser.config import BrowserConfig, RestoreError
 from collection.browser.guard.config import GuardConfig
@@ -42,6 +44,8 @@ PAGES: Any = get_config("demo").pages
 EPISODES, FIRST_SEED = 25, 1000
 BROWSERS, RESTORES = 8, 5
 MOST_MS = 500
+COUNTS = ("episodes", "taken", "restored", "same_prompt", "finished")
+LISTS = ("failed", "refused")
 APPS = str(ROOT / "build/apps")
 Case = tuple[Task, Callable[[], Decide]]
 
@@ -80,7 +84,7 @@ def measure(name: str, number: int) -> tuple[dict[str, Any], list[tuple[Task, by
       What came of it, and the snapshots from which an episode was finished.
     """
     found: dict[str, Any] = {"episodes": number, "taken": 0, "restored": 0, "same_prompt": 0, "finished": 0}
-    found |= {"refused": [], "snapshot_ms": [], "restore_ms": [], "kilobytes": []}
+    found |= {"failed": [], "refused": [], "snapshot_ms": [], "restore_ms": [], "kilobytes": []}
     kept = []
     with new_pool() as pool, new_pool() as other:
         for task, policy in cases(name, pool, number):
@@ -94,10 +98,12 @@ def measure(name: str, number: int) -> tuple[dict[str, Any], list[tuple[Task, by
                         found["snapshot_ms"].append(1000 * (time.perf_counter() - start))
                         taken.append((pickle.dumps(snapshot), played.fork(second)))
                 except (AssertionError, LookupError, NotShownError, RuntimeError) as error:
-                    print(f"{task.task_id}: the policy fails: {error!r}", flush=True)
+                    found["failed"].append(f"{task.task_id}: the policy fails: {error!r}")
+                    print(found["failed"][-1], flush=True)
                     continue
                 if environment.reward() != 1:
-                    print(f"{task.task_id}: the policy does not solve it", flush=True)
+                    found["failed"].append(f"{task.task_id}: the policy does not solve it")
+                    print(found["failed"][-1], flush=True)
                     continue
                 found["taken"] += 1
                 snapshot, rest = taken[len(taken) // 2]
@@ -153,14 +159,19 @@ def row(name: str, number: int) -> dict[str, Any]:
     together = at_once(*kept[0]) if kept else []
     return {
         "environment": name,
-        **{key: found[key] for key in ("taken", "restored", "same_prompt", "finished")},
-        "snapshot_ms": round(statistics.median(found["snapshot_ms"]), 1),
-        "restore_ms": round(statistics.median(found["restore_ms"])),
-        "restore_ms_p90": round(statistics.quantiles(found["restore_ms"], n=10)[-1]),
-        "eight_at_once_ms": round(statistics.median(together)),
-        "kilobytes": round(statistics.median(found["kilobytes"])),
-        "refused": found["refused"],
+        **{key: found[key] for key in COUNTS},
+        "snapshot_ms": quantile(found["snapshot_ms"], 0.5),
+        "restore_ms": quantile(found["restore_ms"], 0.5),
+        "restore_ms_p90": quantile(found["restore_ms"], 0.9),
+        "eight_at_once_ms": quantile(together, 0.5),
+        "kilobytes": quantile(found["kilobytes"], 0.5),
+        **{key: found[key] for key in LISTS},
     }
+
+
+def quantile(values: list[float], part: float) -> float | None:
+    """None without values."""
+    return round(float(np.quantile(values, part)), 1) if values else None
 
 
 def main() -> None:
@@ -173,9 +184,15 @@ def main() -> None:
         print(table([rows[-1]]), flush=True)
     if asked or number != EPISODES:
         return
-    total = {key: sum(one[key] for one in rows) for key in ("taken", "restored", "same_prompt", "finished")}
-    slowest = max(one["restore_ms"] for one in rows if one["environment"] != MINIWOB)
+    total = {key: sum(one[key] for one in rows) for key in COUNTS}
+    slowest = max(one["restore_ms"] or math.inf for one in rows if one["environment"] != MINIWOB)
+    failed = [line for one in rows for line in one["failed"]]
     checks = [
+        (
+            "the policies finish their episodes in the first browser",
+            "; ".join((f"{total['taken']} of {total['episodes']}", *failed)),
+            total["taken"] == total["episodes"],
+        ),
         (
             "a snapshot in the middle is put back in another browser",
             f"{total['restored']} of {total['taken']}",
@@ -203,7 +220,7 @@ MiniWoB++, in one browser, with a snapshot before each step. From the middle one
 another browser with another instance of the application. Then {BROWSERS} browsers, each with an instance of
 its own, restore one snapshot {RESTORES} times at the same time. MiniWoB++ is put back by its seed and by
 repeating the steps."""
-    shown = [{name: value for name, value in one.items() if name != "refused"} for one in rows]
+    shown = [{name: value for name, value in one.items() if name not in LISTS} for one in rows]
     publish("snapshots", "Snapshots of episodes", about, {"environments": rows}, checks, table(shown))
 
 

@@ -123,14 +123,16 @@ class AppEnvironment:
         return AppSnapshot(self._current.task.task_id, state, page, self._url, self._answer)
 
     def restore(self, snapshot: AppSnapshot) -> None:
-        self._current = self._tasks[snapshot.task_id]
-        self._url, self._answer = snapshot.url, snapshot.answer
-        application, task = self._current.application, self._current.task
-        application.seed = task.seed or 0  # What visitors cannot change is read from the seed's world.
+        self._current = None  # Until all is there.
+        restored = self._tasks[snapshot.task_id]
+        application = restored.application
+        # What visitors cannot change is read from the seed's world.
+        application.seed = restored.task.seed or 0
         application.restore(snapshot.application)
         self._inner.restore(snapshot.page)
         # Without what its pages have written meanwhile, such as when they were looked at.
         application.restore(snapshot.application)
+        self._current, self._url, self._answer = restored, snapshot.url, snapshot.answer
 
 
 def make_task(
