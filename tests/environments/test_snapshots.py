@@ -521,7 +521,8 @@ def test_an_episode_of_miniwob_is_finished_in_another_browser(
     first.browser.page_script("document.body.append('something else')")
     with pytest.raises(RestoreError, match="something else"):
         second.restore(first.snapshot())
-    assert second.reward() is None
+    with pytest.raises(SnapshotError, match="call reset first"):
+        second.snapshot()
 
 
 def test_a_page_of_miniwob_that_has_closed_cannot_be_put_back(
