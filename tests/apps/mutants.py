@@ -27,7 +27,7 @@ def mutants(goal: Goal, before: World) -> Iterator[Mutant]:
     """Yields endings with a wrong value, something more, half of it, or a right value in a wrong place."""
     after, end = right(goal)
     before = concrete(before)
-    yield from (("wrong answer", after, Ending(end.url, text)) for text in _wrong_answers(goal))
+    yield from (("wrong answer", after, Ending(end.url, text)) for text in _wrong_answers(goal, before))
     if goal.page:
         yield "wrong page", after, Ending("http://app.test/elsewhere", end.answer)
     left_open = set(_left_open(goal.after, after))
@@ -129,7 +129,7 @@ def _other(value: Any) -> Any:
     return f"{value} other" if value else "other"
 
 
-def _wrong_answers(goal: Goal) -> Iterator[str]:
+def _wrong_answers(goal: Goal, world: World) -> Iterator[str]:
     if goal.answer is None:
         return
     value = goal.answer.value
@@ -140,6 +140,9 @@ def _wrong_answers(goal: Goal) -> Iterator[str]:
     elif isinstance(value, str):
         yield f"not {value}"
         yield f"{value} or another"
+        for alike in _alike(world, value):
+            yield ", ".join([*alike, value])
+            yield ". ".join([value, *alike])
         for other in goal.answer.others:
             yield other
             yield f"{value}, {other}"
@@ -150,6 +153,20 @@ def _wrong_answers(goal: Goal) -> Iterator[str]:
         yield str(value + 1)
         yield f"{value} or {value + 1}"
         yield str(-value) if value else "7"
+        for other in goal.answer.others:
+            yield f"{value}, {other}"
+            yield f"{other}. {value}"
+
+
+def _alike(world: World, value: str) -> Iterator[list[str]]:
+    """Three other texts of each column, or keys of each table, that has a value."""
+    for rows in world.values():
+        columns = {name for row in rows.values() for name in row}
+        found = [list(rows), *([row.get(name) for row in rows.values()] for name in columns)]
+        for values in found:
+            others = {one: None for one in values if one and isinstance(one, str) and one != value}
+            if value in values and others:
+                yield list(others)[:3]
 
 
 def _wrong_lists(answer: Answer) -> Iterator[str]:

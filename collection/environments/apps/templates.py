@@ -132,16 +132,14 @@ def ask(
       words: with the row's columns and its `key` in braces.
       of: the column that is asked for, or a function of world, key and row.
       form: makes the value of the answer from the column's: a number or a day from its text.
-      among: where `of` is a function, what else would be a wrong answer: keys of a table, or of a function.
+      among: what else would be a wrong answer, in addition to the column: a table's keys, or a function.
     """
 
     def template(world: World, draw: Draw) -> Goal:
         key, row = draw.row(world, table, where)
-        if isinstance(of, str):
-            value, values = row[of], [one[of] for one in world[table].values()]
-        else:
-            value = of(world, key, row)
-            values = among(world) if callable(among) else world[among] if among else ()
+        value = row[of] if isinstance(of, str) else of(world, key, row)
+        values = [one[of] for one in world[table].values()] if isinstance(of, str) else []
+        values += among(world) if callable(among) else world[among] if among else ()
         value = form(value) if form else value
         others = other_values(values, value) if isinstance(value, str) else ()
         text = words.format(key=key, **row)

@@ -437,14 +437,12 @@ QUESTIONS: dict[str, Template] = {
     "assignee": _asked(
         f"Who is {_ISSUE} assigned to?",
         "the login name",
-        lambda world, number, row: row["assignedto"],
+        "assignedto",
         lambda one: one["assignedto"],
         among="users",
     ),
     "number": _asked(f"Which number has {_ISSUE}?", "the number", lambda world, number, row: number),
-    "creator": _asked(
-        f"Who created {_ISSUE}?", "the login name", lambda world, number, row: row["creator"], among="users"
-    ),
+    "creator": _asked(f"Who created {_ISSUE}?", "the login name", "creator", among="users"),
     "keyword": _asked(
         f"Which keyword has {_ISSUE}?",
         "the keyword",

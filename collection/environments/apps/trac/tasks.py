@@ -43,8 +43,13 @@ def _closed(ticket: Row) -> bool:
     return not _open(ticket)
 
 
-def _asked(words: str, column: str, where: Any = None) -> Template:
-    return ask(f"{words} Answer with the {column} alone.", "tickets", column, where)
+def _asked(words: str, column: str, where: Any = None, among: Any = "") -> Template:
+    return ask(f"{words} Answer with the {column} alone.", "tickets", column, where, among=among)
+
+
+def _people(world: World) -> list[str]:
+    rows = [*world["tickets"].values(), *world["components"].values()]
+    return [row[column] for row in rows for column in ("owner", "reporter") if column in row]
 
 
 def _figures(world: World) -> Iterator[tuple[str, str, str]]:
@@ -171,11 +176,11 @@ def _keywords_of_page(world: World, draw: Draw) -> Goal:
 
 _TICKET = 'the ticket "{summary}"'
 QUESTIONS: dict[str, Template] = {
-    "owner": _asked(f"Who owns {_TICKET}?", "owner"),
+    "owner": _asked(f"Who owns {_TICKET}?", "owner", among=_people),
     "priority": _asked(f"Which priority has {_TICKET}?", "priority"),
     "component": _asked(f"To which component does {_TICKET} belong?", "component"),
     "milestone": _asked(f"For which milestone is {_TICKET} planned?", "milestone"),
-    "reporter": _asked(f"Who reported {_TICKET}?", "reporter"),
+    "reporter": _asked(f"Who reported {_TICKET}?", "reporter", among=_people),
     "resolution": _asked(f"How was {_TICKET} resolved?", "resolution", _closed),
     "number": ask(
         f"Which number has {_TICKET}? Answer with it alone.", "tickets", lambda world, key, row: key

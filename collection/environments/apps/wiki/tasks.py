@@ -199,7 +199,7 @@ def _category(world: World, draw: Draw) -> Goal:
 def _redirect(world: World, draw: Draw) -> Goal:
     name, target = draw.choice(list(_redirects(world).items()))
     words = f'To which page does the wiki lead if you look for "{name}"? Answer with the title of that page.'
-    return _asked(world, words, target, _islands(world))
+    return _asked(world, words, target, [one for one in world["pages"] if one != name])
 
 
 def _links_here(world: World, draw: Draw) -> Goal:
