@@ -121,7 +121,7 @@ def take_state(browser: Browser) -> BrowserState:
 
 
 def put_state(browser: Browser, state: BrowserState, repeat: Callable[[], None] | None = None) -> None:
-    """Puts a state into a browser, whatever that shows; its guard has to allow the pages.
+    """Puts a state into a browser in place of what it shows; its guard has to allow the pages.
 
     Args:
       repeat: repeats what was done since the current tab's document was opened; called where that has changed

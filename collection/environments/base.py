@@ -113,7 +113,7 @@ class Environment(Protocol):
         ...
 
     def restore(self, snapshot: Any) -> None:
-        """Puts back what `snapshot` has taken; whatever the environment showed before is gone.
+        """Puts back what `snapshot` has taken, in place of the state that the environment has.
 
         Raises:
           RestoreError: what is there now is another state, and nothing may be learned from it.

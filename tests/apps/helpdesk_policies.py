@@ -280,7 +280,7 @@ def tell(page: Page) -> Playing:
     number = said(page, title)
     page = yield from found(page)
     yield from write(page, number)
-    yield done("Told.")
+    yield done("Done.")
 
 
 def date(page: Page, day: str) -> list[dict]:

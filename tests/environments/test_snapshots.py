@@ -202,7 +202,7 @@ def test_fields_focus_and_scroll_positions_come_back(players: tuple[Player, Play
     snapshot, held = first.snapshot(), first.script(read)
     now = second.restore(snapshot)
     assert second.script(read) == held
-    assert "Ada Lovelace Green false" in now.observation.page_text  # Its script was told.
+    assert "Ada Lovelace Green false" in now.observation.page_text  # Its script has had the event.
     assert_same(first.environment.observe(), now)
     for one in (first, second):
         one.do("send_keys", keys="X")

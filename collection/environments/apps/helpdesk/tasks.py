@@ -158,8 +158,8 @@ def _report(world: World, draw: Draw) -> Goal:
     queue, owner = draw.choice(list(world["queues"])), draw.choice(STAFF)
     found = _numbers(world, lambda one: (one["queue"], one["owner"]) == (queue, owner))
     words = (
-        f'How many tickets of the queue "{_queue(world, queue)}" are assigned to {owner.title()}, whatever '
-        "their status? A report shows it. Change nothing; answer with the number alone."
+        f'How many tickets of the queue "{_queue(world, queue)}" are assigned to {owner.title()}, of any '
+        "status? A report shows it. Change nothing; answer with the number alone."
     )
     return Goal(words, world, Answer(len(found)))
 
