@@ -130,8 +130,12 @@ class Browser(Tabs):
         """Returns the viewport of the current tab as PNG."""
         return self.call(self._devtools.screenshot, self._current)
 
-    def reset(self) -> None:
-        """Prepares for an episode: leaves one empty tab without dialogs, cookies, storage or downloads."""
+    def reset(self, keeps_cache: bool = True) -> None:
+        """Prepares for an episode: leaves one empty tab without dialogs, cookies, storage or downloads.
+
+        Args:
+          keeps_cache: what the browser has loaded before is not loaded again.
+        """
         for _ in range(2):  # A page that hangs or crashes meanwhile is replaced by the first attempt.
             with contextlib.suppress(PageError, WebDriverException):
                 self.arrange_tabs()
@@ -139,6 +143,8 @@ class Browser(Tabs):
                 self.cdp("Page.resetNavigationHistory")
                 self.cdp("Network.clearBrowserCookies")
                 self.cdp("Storage.clearDataForOrigin", origin="*", storageTypes="all")
+                if not keeps_cache:
+                    self.cdp("Network.clearBrowserCache")
                 break
         else:
             raise BrowserLostError("the browser's tabs cannot be emptied")

@@ -241,6 +241,7 @@ def _open(browser: Browser, tab: TabState, state: BrowserState | None) -> None:
             browser.forget()
             browser.point(state.pointer or _NOWHERE)
             browser.ask("Storage.clearDataForOrigin", origin="*", storageTypes="all")
+            browser.ask("Network.clearBrowserCache")  # It may be of another state of the site.
             _set_cookies(browser, state.cookies)
         if number == 0 and not blank:
             _run(browser, "store", tab.frame)

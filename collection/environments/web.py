@@ -157,7 +157,8 @@ class WebEnvironment:
     def _start(self, website: str) -> tuple[tuple[Move, ...], str]:
         """Opens a website in an emptied browser; returns its moves, and the error text of a gateway."""
         browser = self._browser
-        browser.reset()
+        # A site that is set back, or filled from another seed, has other pages at the same addresses.
+        browser.reset(keeps_cache=self._task is not None and self._task.environment == "web")
         browser.restore_state(website)
         moves = self._open_start_page(website)
         # The empty page before the first one is no place to go back to.

@@ -77,7 +77,7 @@ class SeededSettings(EvaluateSettings):
 
     Attributes:
       first_seed, seeds: number of seeds of each page or template, starting at `first_seed`. Seeds from one
-        million up are not trained on; at applications most of their tasks repeat tasks of other seeds.
+        million up are not trained on.
     """
 
     first_seed: int = FIRST_EVALUATED_SEED

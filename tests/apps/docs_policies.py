@@ -54,7 +54,8 @@ def described(page: Page, name: str) -> Moves:
 
 
 def signature(name: str, rest: str) -> str:
-    return rf"\b{name.rpartition('.')[2]} ?\({rest}"
+    # Another description may refer to it, as `name()`.
+    return rf"\b{name.rpartition('.')[2]} ?\((?!\)){rest}"
 
 
 def fact(page: Page, name: str, rest: str) -> Generator[Move, Page, tuple[Page, str]]:
@@ -304,8 +305,8 @@ def deprecated_in(page: Page) -> Playing:
         page = yield from open_page(f"api/{module}.html")
         start = rf"{re.escape(module)}\. ?"
         for text in (yield from views(page)):
-            for part in re.split(rf"(?={start}\w+ ?\()|(?= class )|(?= Classes)", text):
-                if found := re.match(rf"{start}(\w+) ?\(.*?Deprecated since version", part):
+            for part in re.split(rf"(?={start}\w+ ?\((?!\)))|(?= class )|(?= Classes)", text):
+                if found := re.match(rf"{start}(\w+) ?\((?!\)).*?Deprecated since version", part):
                     names[found[1]] = None
     yield done(", ".join(names))
 

@@ -126,7 +126,10 @@ def measure(name: str, number: int) -> tuple[dict[str, Any], list[tuple[Task, by
                 if rest.texts[step] != played.texts[step]:
                     then, now = played.texts[step].splitlines(), rest.texts[step].splitlines()
                     print(task.task_id, *difflib.unified_diff(then, now, n=0, lineterm=""), sep="\n")
-                found["finished"] += second.reward() == 1
+                paid = second.reward() == 1
+                found["finished"] += paid
+                if not paid:
+                    print(f"{task.task_id}: restored before step {step + 1}, not paid", flush=True)
                 kept.append((task, snapshot))
     return found, kept
 

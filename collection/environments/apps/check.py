@@ -6,6 +6,7 @@ python -m collection.environments.apps.check trac buku
 from __future__ import annotations
 
 import collections
+import logging
 import time
 
 from absl import app, flags
@@ -14,6 +15,7 @@ from collection.environments.apps.application import Application
 from collection.environments.apps.suite import check_application, level, prepared
 from rmsweb_jax.errors import UserError, user_errors
 
+logging.getLogger("httpx").setLevel(logging.WARNING)
 _APPS = flags.DEFINE_string("apps_folder", "", "Where applications are installed; empty: the user's cache.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the tasks that are tried.")
 
