@@ -8,7 +8,7 @@ folder, or tiny_base, the small model that is in the package.
 
 import sys
 
-from rmsweb_jax import Policy, score_response
+from rmsweb_jax import score_response
 
 REPLY = '{{"evaluation_previous_goal":"Start","memory":"","next_goal":"Press it","action":[{}]}}'
 PROMPT = 'Your task: press "Accept".\n[1]<button>Accept</button>\n[2]<button>Decline</button>'
@@ -20,7 +20,11 @@ replies = {
     "no reply of an agent": "Press the first button.",
 }
 
-policy = Policy.load(sys.argv[1]) if len(sys.argv) > 1 else None
+policy = None
+if len(sys.argv) > 1:
+    from rmsweb_jax import Policy  # It loads jax.
+
+    policy = Policy.load(sys.argv[1])
 for name, reply in replies.items():
     print(f"{name:22} reward {score_response(reply, target):.1f}", end="\n" if policy is None else "")
     if policy is not None:

@@ -90,20 +90,24 @@ def test_read_a_dataset(tmp_path):
 
 
 def test_own_site_actor_and_judge(tmp_path):
-    """A site, an actor and a judge of one's own: collected, evaluated, and judged after the fact."""
+    """A site and an actor of one's own, and a judge of the runs after the fact."""
     assert run("own_site", tmp_path, "runs") == "3 of 3 tasks solved in 9 steps\n"
     printed = run("own_judge", tmp_path, "runs", "judged").splitlines()
     assert printed[2] == "counter/2#teacher-1: True (The answer is on the page of step 4.)"
     assert [run.judge for run in read_dataset(tmp_path / "judged")] == ["grounded"] * 3
-    names = {"RUNS": "runs", "WORKDIR": "evaluated", "data/judged": "sheet"}
+
+
+@pytest.mark.slow
+def test_own_actor_and_judge_by_their_commands(tmp_path):
+    places = {"WORKDIR": "runs", "RUNS": "runs", "data/judged": "sheet"}
     for example, script in (("own_actor", "evaluate"), ("own_judge", "judge")):
         text = (EXAMPLES / f"{example}.py").read_text().replace("\\\n", " ")
         (flags,) = re.findall(rf"-m experiments.{script} (.*)", text)
-        for name, place in names.items():
+        for name, place in places.items():
             flags = flags.replace(f"={name}", f"={place}")
         small = ("--config.runs=1", "--config.fleet.workers=1") if script == "evaluate" else ()
         run_python(tmp_path, "-m", f"experiments.{script}", *shlex.split(flags), *small, path=EXAMPLES)
-    report = json.loads((tmp_path / "evaluated/report.json").read_bytes())
+    report = json.loads((tmp_path / "runs/report.json").read_bytes())
     assert report["pass_at_1"]["mean"] == 1.0 and report["tasks"] == 3
     sheet = json.loads((tmp_path / "sheet/report.json").read_bytes())
     assert sheet["judges"]["own_judge:Grounded"]["passed"] == 3
