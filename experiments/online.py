@@ -40,6 +40,8 @@ from rmsweb_jax.storage import AnyPath, local_path
 # A policy, and the one after it while the first is unloaded.
 _SLOTS = 2
 _POLL_S = 0.05
+# After so many without a task that is trained on, none will come.
+_SEEDS = 1_000
 
 
 class TaskOrder:
@@ -61,6 +63,8 @@ class TaskOrder:
 
     def __getitem__(self, numbers: range) -> list[Task]:
         while len(self._tasks) < numbers.stop:
+            if not self._tasks and self._seed - self._settings.first_seed >= _SEEDS:
+                raise UserError(f"all tasks of {_SEEDS} seeds are held out: lower config.held_out")
             self._tasks += self._of_seed(self._seed)
             self._seed += 1
         return self._tasks[numbers.start : numbers.stop]

@@ -5,6 +5,7 @@ Name, type, default, range and meaning of a key stand in the model only. A field
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import itertools
 import re
@@ -59,8 +60,11 @@ def internal(default: Any, **limits: Any) -> Any:
     return Field(default, exclude=True, **limits)
 
 
+@dataclasses.dataclass(frozen=True)
 class PartName(AfterValidator):
-    """Marks a text that names a part of the project or of one's own, see `part_name`."""
+    """Marks a text that names a part of the project, one of `known`, or of one's own, see `part_name`."""
+
+    known: tuple[str, ...] = ()
 
 
 def part_name(*known: str) -> PartName:
@@ -72,7 +76,7 @@ def part_name(*known: str) -> PartName:
             raise PydanticCustomError("part_name", "use {names}module:name", {"names": names})
         return name
 
-    return PartName(check)
+    return PartName(check, known)
 
 
 def own_names(settings: Settings, prefix: str = "") -> Iterator[tuple[str, list[str]]]:

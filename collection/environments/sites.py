@@ -45,6 +45,8 @@ class Sites:
                 made = [task.task for task in tasks_of(application, seed)]
             else:
                 made = list(one.tasks(seed))
+                if not made:
+                    raise UserError(f"config.applications has {name!r}: tasks({seed}) gives none")
             if ":" in name:
                 made = [_at(name, one, task, seed) for task in made]
             found += made
