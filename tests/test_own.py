@@ -62,6 +62,18 @@ class Page(Environment):
         task = Task(task_id=f"page/{seed}", website="page", objective="Read it.")
         return [task, Task(task_id="page/always", website="page", objective="Read it again.", seed=7)]
 
+    def observe(self):
+        pass
+
+    def act(self, actions, extract, deadline):
+        pass
+
+    def reward(self):
+        pass
+
+class Unpaid(Page):
+    reward = Environment.reward
+
 class Words(Page):
     @staticmethod
     def tasks(seed):
@@ -126,6 +138,10 @@ def benchmark(name):
         (
             lambda: Sites(["own_parts:Judge"], ""),
             "applications has 'own_parts:Judge': make it an Application, or",
+        ),
+        (
+            lambda: Sites(["own_parts:Unpaid"], ""),
+            "applications has 'own_parts:Unpaid': it lacks reward (docs",
         ),
         (
             lambda: Sites(["own_parts:Words"], "").tasks(3),

@@ -62,13 +62,13 @@ def site_class(name: str) -> type:
     if ":" not in name:
         return application_class(name)
     found = own.find("applications", name)
-    if not isinstance(found, type) or not (
-        issubclass(found, Application) or callable(getattr(found, "tasks", 0))
-    ):
-        raise UserError(
-            f"config.applications has {name!r}: make it an Application, or an Environment with tasks(seed) "
-            "(docs/own.md)"
-        )
+    fault = ""
+    if not isinstance(found, type) or not (issubclass(found, Application) or hasattr(found, "tasks")):
+        fault = "make it an Application, or an Environment with tasks(seed)"
+    elif lacking := sorted(getattr(found, "__abstractmethods__", ())):
+        fault = f"it lacks {', '.join(lacking)}"
+    if fault:
+        raise UserError(f"config.applications has {name!r}: {fault} (docs/own.md)")
     return found
 
 
