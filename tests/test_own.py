@@ -74,6 +74,10 @@ class Page(Environment):
 class Unpaid(Page):
     reward = Environment.reward
 
+class Method(Page):
+    def tasks(self, seed):
+        return []
+
 class Words(Page):
     @staticmethod
     def tasks(seed):
@@ -145,7 +149,11 @@ def benchmark(name):
         ),
         (
             lambda: Sites(["own_parts:Words"], "").tasks(3),
-            "applications has 'own_parts:Words': tasks(3) gives 'Read it.', which is no Task",
+            "applications has 'own_parts:Words': tasks(3): it gives ['Read it.'], make that a list of Task",
+        ),
+        (
+            lambda: Sites(["own_parts:Method"], "").tasks(3),
+            "applications has 'own_parts:Method': tasks(3): TypeError: ",
         ),
         (
             lambda: benchmark("own_parts:fails"),

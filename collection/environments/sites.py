@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from collection.environments.apps.application import Application
 from collection.environments.apps.suite import application_class, prepared
@@ -44,9 +45,7 @@ class Sites:
             if application := self._applications.get(name):
                 made = [task.task for task in tasks_of(application, seed)]
             else:
-                made = list(one.tasks(seed))
-                if not made:
-                    raise UserError(f"config.applications has {name!r}: tasks({seed}) gives none")
+                made = _tasks(name, one, seed)
             if ":" in name:
                 made = [_at(name, one, task, seed) for task in made]
             found += made
@@ -83,8 +82,18 @@ def check_places(tasks: Iterable[Task], names: Iterable[str]) -> None:
             )
 
 
+def _tasks(name: str, site: Any, seed: int) -> list[Task]:
+    made, fault = list[Task](), ""
+    try:
+        made = list(site.tasks(seed))
+    except Exception as error:  # Anything may go wrong in code of the user's.
+        fault = own.one_line(error)
+    if fault or not made or not all(isinstance(task, Task) for task in made):
+        fault = fault or f"it gives {made}, make that a list of Task"
+        raise UserError(f"config.applications has {name!r}: tasks({seed}): {fault} (docs/own.md)")
+    return made
+
+
 def _at(name: str, site: type, task: Task, seed: int) -> Task:
-    if not isinstance(task, Task):
-        raise UserError(f"config.applications has {name!r}: tasks({seed}) gives {task!r}, which is no Task")
     place = {"environment": name, "site": task.site or site.__name__}
     return task.model_copy(update={**place, "seed": seed if task.seed is None else task.seed})
