@@ -88,6 +88,7 @@ VARIANTS = {
     "apps": ("the applications that `configs/rl.py:8b,online` does not play", _APPS),
     "demo,apps": ("the same with the demo's policy", {"actor": DEMO_POLICY, **DEMO_EPISODES}, _APPS),
     "own_tasks": ("a file of your own tasks, judged by GPT-4o", _JUDGED, _OWN_TASKS),
+    "own": ("tasks of a function of your own, benchmark=module:name", _OWN_TASKS),
 }
 
 

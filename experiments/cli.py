@@ -18,10 +18,10 @@ from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from experiments import usage
 from rmsweb_jax.errors import UserError, user_errors
 from rmsweb_jax.processes import bypass_proxy_locally
-from rmsweb_jax.settings import Settings, from_config, key_names, safe_keys, to_config_dict, unknown_key
+from rmsweb_jax.settings import Settings, from_config, key_names, safe_keys, unknown_key
 from rmsweb_jax.signals import end_at_once
 from rmsweb_jax.storage import AnyPath, StorePath, parse_path
-from rmsweb_jax.workdir import flatten_settings, is_within, open_run
+from rmsweb_jax.workdir import flatten_settings, is_within, open_run, run_settings
 
 _HELP = frozenset(("--help", "-help", "-h", "--helpshort"))
 
@@ -82,7 +82,6 @@ def start(
     join: bool,
 ) -> None:
     """Opens the workdir and calls `main`; the arguments are those of `run`, and what it has read."""
-    config = to_config_dict(settings)
     view = f"to look at it, also while it runs: python -m experiments.view {workdir}"
     with contextlib.ExitStack() as stack:
         process, hosts = 0, None
@@ -93,8 +92,11 @@ def start(
             from rmsweb_jax.training.distributed import Hosts
 
             hosts = stack.enter_context(Hosts())
-            hosts.agree(config, workdir)
             process = jax.process_index()
+        # Now, since it imports what is the user's own, which may use JAX.
+        config = run_settings(settings)
+        if hosts:
+            hosts.agree(config, workdir)
         # The first process opens the workdir, or ends all.
         if hosts and process:
             hosts.meet("workdir")

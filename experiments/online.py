@@ -13,9 +13,9 @@ import jax
 import numpy as np
 
 from collection.browser.chromium import find_programs
-from collection.environments.apps.suite import check_application, prepared
-from collection.environments.apps.tasks import tasks_of
+from collection.environments.apps.suite import check_application
 from collection.environments.miniwob import make_task
+from collection.environments.sites import Sites
 from collection.fleet.config import EpisodeSettings
 from collection.fleet.live import check_live
 from collection.fleet.play import PlayRequest
@@ -40,6 +40,8 @@ from rmsweb_jax.storage import AnyPath, local_path
 # A policy, and the one after it while the first is unloaded.
 _SLOTS = 2
 _POLL_S = 0.05
+# After so many without a task that is trained on, none will come.
+_SEEDS = 1_000
 
 
 class TaskOrder:
@@ -53,22 +55,23 @@ class TaskOrder:
     def __init__(self, settings: OnlineSettings):
         self._settings = settings
         self._live = _live_tasks(settings)
-        self._applications = prepared(settings.applications, settings.play.apps_folder)
-        for application in self._applications:
+        self._sites = Sites(settings.applications, settings.play.apps_folder)
+        for application in self._sites.applications:
             with application:
                 check_application(application, settings.first_seed)
         self._seed, self._tasks = settings.first_seed, list[Task]()
 
     def __getitem__(self, numbers: range) -> list[Task]:
         while len(self._tasks) < numbers.stop:
+            if not self._tasks and self._seed - self._settings.first_seed >= _SEEDS:
+                raise UserError(f"all tasks of {_SEEDS} seeds are held out: lower config.held_out")
             self._tasks += self._of_seed(self._seed)
             self._seed += 1
         return self._tasks[numbers.start : numbers.stop]
 
     def _of_seed(self, seed: int) -> list[Task]:
         tasks = [make_task(page, seed) for page in self._settings.pages]
-        tasks += [one.task for application in self._applications for one in tasks_of(application, seed)]
-        tasks += self._live
+        tasks += self._sites.tasks(seed) + self._live
         order = np.random.default_rng((self._settings.seed, seed)).permutation(len(tasks))
         return [
             tasks[place] for place in order if not is_held_out(tasks[place].task_id, self._settings.held_out)
@@ -233,7 +236,7 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
                 "server_settings": {},
             }
         )
-        play = settings.play.episodes(actor)
+        play = settings.play.episodes(actor, settings.applications)
         episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays)
         stack.callback(episodes.stop)
         config = settings.model_copy(update={"rollout_engine": "endpoint", "endpoint": endpoint})

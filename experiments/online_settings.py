@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from collection.fleet.config import EpisodeSettings, FleetSettings
+from collection.fleet.config import EpisodeSettings, FleetSettings, SiteNames
 from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.rl.config import OnlineConfig
@@ -49,17 +49,19 @@ class PlaySettings(EpisodeSettings):
     # The endpoint and the sampling of the policy are RL's.
     actor: TrainedActor = TrainedActor()  # pyright: ignore
     fleet: PlayFleet = safe(PlayFleet())
+    applications: SiteNames = internal(())
 
-    def episodes(self, actor: ActorConfig) -> EpisodeSettings:
-        """Returns the settings with the policy as it is served."""
-        return EpisodeSettings(**{**dict(self), "actor": actor})
+    def episodes(self, actor: ActorConfig, applications: SiteNames) -> EpisodeSettings:
+        """Returns the settings with the policy as it is served, and where it plays."""
+        return EpisodeSettings(**{**dict(self), "actor": actor, "applications": applications})
 
 
 class OnlineSettings(OnlineConfig):
     """Settings of `experiments.train_rl` for online runs.
 
     Attributes:
-      pages, applications: what tasks are played at: MiniWoB++ pages, and names of applications.
+      pages, applications: what tasks are played at: MiniWoB++ pages, and names of applications (docs/apps.md)
+        or sites of your own (docs/own.md).
       tasks_file: JSONL file of tasks on live pages, with `website` and `objective`; each seed plays all of
         them, and `play.judge` judges.
       first_seed: tasks have this seed, then the next one, and so on; held-out tasks are not played.
@@ -68,7 +70,7 @@ class OnlineSettings(OnlineConfig):
     """
 
     pages: tuple[str, ...] = ()
-    applications: tuple[str, ...] = ()
+    applications: SiteNames = ()
     tasks_file: str = ""
     first_seed: int = 0
     replays: int = safe(2, ge=0)
@@ -80,9 +82,10 @@ class OnlineSettings(OnlineConfig):
             raise UserError(
                 "config.pages, config.applications and config.tasks_file are empty: name what is to be played"
             )
-        if self.tasks_file and self.play.judge.kind in ("none", "actor"):
+        judge = self.play.judge
+        if self.tasks_file and judge.kind in ("none", "actor") and not judge.is_own:
             raise UserError(
-                f"config.play.judge.kind is {self.play.judge.kind!r}: live pages pay nothing themselves; "
+                f"config.play.judge.kind is {judge.kind!r}: live pages pay nothing themselves; "
                 "name a judge, other than the policy itself"
             )
         return self

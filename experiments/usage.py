@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rmsweb_jax.settings import Settings, allowed
+from rmsweb_jax.settings import PartName, Settings, allowed
 
 TYPES = {bool: "True or False", int: "whole number", float: "number", str: "text"}
 _WIDTH = 110
@@ -47,7 +47,10 @@ def keys_of(
         if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
             yield from keys_of(field.annotation, defaults[name], f"{where}{name}.", is_safe)
         else:
-            kind = ", ".join(filter(None, (_kind(field.annotation), allowed(field))))
+            parts = [
+                " | ".join((*one.known, "module:name")) for one in field.metadata if isinstance(one, PartName)
+            ]
+            kind = ", ".join(filter(None, (*(parts or [_kind(field.annotation)]), allowed(field))))
             yield Key(where + name, kind, defaults[name], known.get(name, ""), is_safe)
 
 

@@ -5,14 +5,17 @@ Name, type, default, range and meaning of a key stand in the model only. A field
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import typing
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pydantic
 from ml_collections import ConfigDict
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -57,18 +60,38 @@ def internal(default: Any, **limits: Any) -> Any:
     return Field(default, exclude=True, **limits)
 
 
-def function_name(*known: str) -> Callable[[str], str]:
-    """Makes the validator of a key that names a function: one of `known`, or another's `module:function`."""
+@dataclasses.dataclass(frozen=True)
+class PartName(AfterValidator):
+    """Marks a text that names a part of the project, one of `known`, or of one's own, see `part_name`."""
+
+    known: tuple[str, ...] = ()
+
+
+def part_name(*known: str) -> PartName:
+    """Makes the validator of a key that names a part: one of `known`, or one's own by `module:name`."""
 
     def check(name: str) -> str:
         if name not in known and not re.fullmatch(r"[\w.]+:\w+", name):
-            names = ", ".join(known)
-            raise PydanticCustomError(
-                "function_name", "use one of {known}, or module:function", {"known": names}
-            )
+            names = f"one of {', '.join(known)}, or " if known else ""
+            raise PydanticCustomError("part_name", "use {names}module:name", {"names": names})
         return name
 
-    return check
+    return PartName(check, known)
+
+
+def own_names(settings: Settings, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yields the dotted keys that name parts of one's own, with the names."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            yield from own_names(value, f"{prefix}{name}.")
+            continue
+        # Of a text, or of the texts in a tuple.
+        of_items = (getattr(one, "__metadata__", ()) for one in typing.get_args(field.annotation))
+        marks = (*field.metadata, *itertools.chain.from_iterable(of_items))
+        names = (value,) if isinstance(value, str) else value
+        if any(isinstance(mark, PartName) for mark in marks) and any(":" in one for one in names):
+            yield prefix + name, [one for one in names if ":" in one]
 
 
 def to_config_dict(settings: Settings | type[Settings]) -> ConfigDict:

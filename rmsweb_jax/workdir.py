@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from ml_collections import ConfigDict
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.own import own_files
 from rmsweb_jax.records.bucket import FROZEN
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.staging import CONFIG, lock_workdir, staged
@@ -24,6 +25,8 @@ _NO_RESULTS = (
     *(CONFIG, "log.txt", "progress.json", "elapsed.json", "calls.jsonl", "sizes-*.json"),
     *("benchmark.json", "notes.jsonl", "begun.json"),
 )
+# Section of the settings of a run with the files of its own parts.
+_OWN = "own_files"
 # Folders that this process has opened.
 _open: set[Path] = set()
 
@@ -46,11 +49,23 @@ def run_stage(
       UserError: as `open_run`.
     """
     path = parse_path(str(workdir), "workdir")
-    with open_run(path, to_config_dict(settings), safe_keys(type(settings)), process, live) as folder:
+    with open_run(path, run_settings(settings), safe_keys(type(settings)), process, live) as folder:
         report = folder / "report.json"
         if report.exists():
             return json.loads(report.read_bytes())
         return stage(settings, path if live else folder)
+
+
+def run_settings(settings: Settings) -> ConfigDict:
+    """Returns what a run is made of: its settings, and the files of what they name of one's own.
+
+    Raises:
+      UserError: that cannot be imported, see `rmsweb_jax.own.find`.
+    """
+    config = to_config_dict(settings)
+    if own := own_files(settings):
+        config[_OWN] = own
+    return config
 
 
 @contextlib.contextmanager
@@ -65,7 +80,7 @@ def open_run(
     """Opens the workdir of a run, on disk or in a bucket, and yields the folder on disk in which it works.
 
     Args:
-      config, safe_keys, script: see `open_workdir`.
+      config, safe_keys, script: see `run_settings` and `open_workdir`.
       process, live: see `staged`.
 
     Raises:
@@ -176,6 +191,8 @@ def check_config(
     now = flatten_settings(json.loads(config.to_json_best_effort()))
     if path.exists():
         before = _read_settings(path)
+        for one, other in ((before, now), (now, before)):
+            one |= {key: "" for key in other if is_within(key, frozenset((_OWN,))) and key not in one}
         # A key that only one side has comes from another version of the code, and gets a message of its own.
         keys = {key for key in before.keys() | now.keys() if not is_within(key, safe_keys)}
         if other := sorted(keys & (before.keys() ^ now.keys())):

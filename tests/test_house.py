@@ -55,6 +55,7 @@ CONTRACT = tuple(
             "actions",
             "records",
             "errors",
+            "own",
             "processes",
             "progress",
             "settings",
@@ -263,7 +264,7 @@ def test_a_config_holds_the_keys_of_its_class_and_no_others(name, variant):
     given = config.copy_and_resolve_references()
     for key, field in settings.model_fields.items():
         if field.description and not given[key]:
-            given[key] = "given"
+            given[key] = "given:name"
     if settings is OnlineSettings:
         given.pages = ("click-button",)
     assert to_config_dict(from_config(settings, given)).to_dict() == given.to_dict()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from collection.browser.config import SnapshotError
 from collection.environments.blockers import Blocker
 from rmsweb_jax.actions import Action
 from rmsweb_jax.records.schema import ActionResult, Incident, Observation, Task
@@ -43,7 +45,7 @@ class View:
     """
 
     observation: Observation
-    page_stats: str
+    page_stats: str = ""
     file_system: str = ""
     todo_contents: str = ""
     notice: str = ""
@@ -60,12 +62,16 @@ class StepResults:
 
 
 class Environment(Protocol):
-    """A browser with a task."""
+    """A browser with a task, or another world that is acted in by the same actions.
+
+    One that inherits from it need only observe, act and pay. To be named in settings it has a static method
+    `tasks(seed)`, which returns the tasks of a seed (docs/own.md).
+    """
 
     @property
     def excluded_actions(self) -> tuple[str, ...]:
         """Names of actions that this environment cannot execute; prompts do not offer them."""
-        ...
+        return ()
 
     def reset(self, task: Task) -> Task:
         """Opens the task's start page; returns the task as it is recorded, with its objective.
@@ -73,12 +79,13 @@ class Environment(Protocol):
         Raises:
           SiteUnreachableError: the start page cannot be opened.
         """
-        ...
+        return task
 
+    @abc.abstractmethod
     def observe(self) -> View:
         """Returns the current page."""
-        ...
 
+    @abc.abstractmethod
     def act(self, actions: Sequence[Action], extract: Extractor, deadline: float) -> StepResults:
         """Executes actions other than `done`; stops early if the page changes under them.
 
@@ -87,19 +94,18 @@ class Environment(Protocol):
           deadline: `time.monotonic` value after which no action starts; later by the time that `extract` has
             waited for its model.
         """
-        ...
 
     def finish(self, done: Action) -> ActionResult:
         """Returns the result of `done`; its `output` contains the files that `done` displays."""
-        ...
+        return ActionResult(action=done.name, text="Done")
 
+    @abc.abstractmethod
     def reward(self) -> float | None:
         """Returns the environment's own reward (-1..1); None if it has none, or none yet."""
-        ...
 
     def redact(self, text: str) -> str:
         """Returns the text without secrets. Model output passes through it before it is recorded."""
-        ...
+        return text
 
     def snapshot(self) -> Any:
         """Takes the state of the episode between two actions; it goes on as if nothing had happened.
@@ -110,7 +116,7 @@ class Environment(Protocol):
         Raises:
           SnapshotError: it could not be put back.
         """
-        ...
+        raise SnapshotError(f"{type(self).__name__} has no snapshots")
 
     def restore(self, snapshot: Any) -> None:
         """Puts back what `snapshot` has taken, in place of the state that the environment has.
@@ -119,4 +125,4 @@ class Environment(Protocol):
           RestoreError: what is there now is another state, and nothing may be learned from it.
           BrowserLostError: the browser is gone.
         """
-        ...
+        raise SnapshotError(f"{type(self).__name__} has no snapshots")

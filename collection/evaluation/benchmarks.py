@@ -19,6 +19,7 @@ from collection.evaluation.config import (
     EvaluateSettings,
     MiniwobSettings,
     OnlineMind2WebSettings,
+    OwnBenchmarkSettings,
     OwnTasksSettings,
     WebTailBenchSettings,
     WebVoyagerSettings,
@@ -27,6 +28,7 @@ from collection.judges.notes import Criterion, Reference, TaskNotes
 from collection.tasks.contamination import BenchmarkQuestion
 from collection.tasks.files import read_all_tasks, refuse
 from collection.tasks.websites import site_of, start_address
+from rmsweb_jax import own
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Task
 from rmsweb_jax.storage import local_path
@@ -434,26 +436,52 @@ def held_out_tasks(pages: Sequence[str], first_seed: int, seeds: int) -> list[Ta
 
 
 def _apps(settings: AppsSettings) -> Benchmark:
-    """Installs `applications`, and makes a task of each of their templates for each seed.
+    """Installs `applications`, and makes their tasks for each seed.
 
     A seed makes the world that its tasks are in, so worlds of seeds that nothing was trained on are unseen.
 
     Raises:
       UserError: a seed is trained on, or an application is not there or cannot be installed.
     """
-    from collection.environments.apps.suite import level, prepared
-    from collection.environments.apps.tasks import tasks_of
+    from collection.environments.apps.suite import level
+    from collection.environments.sites import Sites
 
     seeds = _seeds(settings.first_seed, settings.seeds)
     if not settings.applications:
         raise UserError("no tasks: set config.applications, see docs/apps.md")
-    applications = prepared(settings.applications, settings.apps_folder)
-    # Seed by seed, so that partial results cover every template.
-    tasks = [
-        one.task for seed in seeds for application in applications for one in tasks_of(application, seed)
-    ]
-    levels = {task.task_id: level(*task.task_id.split("/")[:2]) for task in tasks}
-    return Benchmark("apps", tuple(tasks), levels=levels)
+    sites = Sites(settings.applications, settings.apps_folder)
+    # Seed by seed, so that partial results cover every template. A site may give a task for several seeds.
+    tasks = {task.task_id: task for seed in seeds for task in sites.tasks(seed)}
+    apps = [name for name, task in tasks.items() if task.environment == "app"]
+    levels = {name: level(*name.split("/")[:2]) for name in apps}
+    return Benchmark("apps", tuple(tasks.values()), levels=levels)
+
+
+def _own(settings: OwnBenchmarkSettings) -> Benchmark:
+    """Calls the function that `benchmark` names, which returns tasks, or a `Benchmark`.
+
+    Raises:
+      UserError: it fails, or returns something else.
+    """
+    name = settings.benchmark
+    function = own.find("benchmark", name)
+    try:
+        given = function()
+        made = given if isinstance(given, Benchmark) else Benchmark(name, tuple(given))
+    except Exception as error:
+        raise UserError(f"config.benchmark is {name!r}: {own.one_line(error)}; see docs/own.md") from error
+    if not made.tasks or not all(isinstance(task, Task) for task in made.tasks):
+        raise UserError(
+            f"config.benchmark is {name!r}: it gives no tasks; return a list of Task (docs/own.md)"
+        )
+    twice = [one for one, count in Counter(task.task_id for task in made.tasks).items() if count > 1]
+    refuse(twice, f"config.benchmark is {name!r}: tasks that come twice", "give each a task_id of its own")
+    named = [task.model_copy(update={"site": task.site or site_of(task.website)}) for task in made.tasks]
+    texts = ((task, " ".join((task.objective, *task.constraints))) for task in named if task.objective)
+    questions = made.questions or tuple(
+        BenchmarkQuestion(name, task.task_id, text, task.website) for task, text in texts
+    )
+    return dataclasses.replace(made, name=name, tasks=tuple(named), questions=questions)
 
 
 def _seeds(first: int, count: int) -> range:
@@ -489,10 +517,10 @@ def load_benchmark(settings: EvaluateSettings) -> Benchmark:
     Raises:
       UserError: its files cannot be used, or the judge would not see the reference answers.
     """
-    benchmark = LOADERS[settings.benchmark](settings)
+    benchmark = LOADERS.get(settings.benchmark, _own)(settings)
     answers = any(note.reference for note in benchmark.notes.values())
     # A file that is given and not used would look as if the judge had seen it.
-    if settings.judge.kind != "none" and answers != settings.judge.reference:
+    if not settings.judge.is_off and answers != settings.judge.reference:
         if answers:
             remedy = "set config.judge.reference=True, or leave the file out"
             raise UserError(f"config.references_file: the judge would not see these answers; {remedy}")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ml_collections import ConfigDict
 from pydantic import Field
 
-from collection.fleet.config import EpisodeSettings, FleetSettings
+from collection.fleet.config import EpisodeSettings, FleetSettings, SiteNames
 from collection.judges.config import JudgeSettings
-from collection.llm.config import ActorConfig
+from collection.llm.config import ACTOR_KIND, ActorConfig
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import Settings, from_config, internal, required, safe
+from rmsweb_jax.settings import Settings, from_config, internal, part_name, required, safe
 
 FIRST_EVALUATED_SEED = 1_000_000
 
@@ -20,7 +20,7 @@ FIRST_EVALUATED_SEED = 1_000_000
 class EvaluatedActor(ActorConfig):
     """The actor that is evaluated; `EvaluateSettings` names it."""
 
-    kind: Literal["auto", "scripted", "gemini", "chat", "policy"] = "policy"
+    kind: Annotated[str, ACTOR_KIND] = "policy"
     label: str = internal("")
     model: str = internal("")
     temperature: float = Field(default=0.6, ge=0)
@@ -56,6 +56,7 @@ class EvaluateSettings(EpisodeSettings):
       replays: number of times that a run is played again that the site, the network or the machine ended; it
         is played when the same command is run again without `report.json`.
       refresh: None if prompts are used unchanged.
+      applications: where the tasks may be played, in addition to live pages.
     """
 
     benchmark: str
@@ -70,6 +71,7 @@ class EvaluateSettings(EpisodeSettings):
     # All runs of all tasks are played, also on a site that refuses them.
     fleet: FleetSettings = safe(FleetSettings(max_refusals=0))
     refresh: RefreshSettings | None = internal(None)
+    applications: SiteNames = internal(())
 
 
 class SeededSettings(EvaluateSettings):
@@ -99,14 +101,14 @@ class MiniwobSettings(SeededSettings):
 
 
 class AppsSettings(SeededSettings):
-    """Settings for applications on this machine (docs/apps.md).
+    """Settings for applications on this machine (docs/apps.md) and for sites of one's own (docs/own.md).
 
     Attributes:
-      applications: names of applications.
+      applications: their names, or `module:name`.
     """
 
     benchmark: str = "apps"
-    applications: tuple[str, ...] = ()
+    applications: SiteNames = ()
     seeds: int = 5
 
 
@@ -119,6 +121,18 @@ class OwnTasksSettings(EvaluateSettings):
 
     benchmark: str = "own_tasks"
     tasks_file: str = required("the file of the tasks, a JSON line with website and objective for each")
+
+
+class OwnBenchmarkSettings(EvaluateSettings):
+    """Settings for a benchmark of the user's own.
+
+    Attributes:
+      benchmark: `module:name` of a function that returns its tasks (docs/own.md).
+      applications: sites of the user's own, `module:name`, at which they are.
+    """
+
+    benchmark: Annotated[str, part_name()] = required("your function that returns tasks, module:name")
+    applications: SiteNames = ()
 
 
 class WebVoyagerSettings(EvaluateSettings):
@@ -173,6 +187,7 @@ BENCHMARKS: dict[str, type[EvaluateSettings]] = {
     "miniwob": MiniwobSettings,
     "apps": AppsSettings,
     "own_tasks": OwnTasksSettings,
+    "own": OwnBenchmarkSettings,
 }
 
 
@@ -183,9 +198,10 @@ def benchmark_settings(config: Mapping[str, Any] | ConfigDict) -> type[EvaluateS
       UserError: it is unknown.
     """
     name = str(config["benchmark"])
-    if name not in BENCHMARKS:
-        raise UserError(f"config.benchmark is {name!r}: use one of {', '.join(BENCHMARKS)}")
-    return BENCHMARKS[name]
+    known = BENCHMARKS.get("own" if ":" in name or not name else name)
+    if known is None:
+        raise UserError(f"config.benchmark is {name!r}: use one of {', '.join(BENCHMARKS)}, or module:name")
+    return known
 
 
 def evaluate_settings(config: EvaluateSettings | ConfigDict | Mapping[str, Any]) -> EvaluateSettings:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from collection.environments.sites import check_places
 from collection.environments.web import website_url
 from collection.evaluation.benchmarks import Benchmark, load_benchmark
 from collection.evaluation.config import EvaluateSettings, RefreshSettings, evaluate_settings
@@ -90,6 +91,7 @@ def _evaluate(settings: EvaluateSettings, workdir: Path) -> dict[str, Any]:
             hidden = {} if settings.judge.reference else {"reference": None}
             notes = {task: one.model_copy(update=hidden) for task, one in benchmark.notes.items()}
             judge = dataclasses.replace(judge, notes=notes)
+    check_places(benchmark.tasks, settings.applications)
     live = [task for task in benchmark.tasks if task.environment == "web"]
     check_live(live, settings.guard, settings.browser.storage_state)
     contamination = contamination_report(benchmark, _paths(settings.training))

@@ -16,8 +16,10 @@ from collection.environments.apps.suite import apps_folder, find_task, make_appl
 from collection.environments.apps.tasks import AppEnvironment
 from collection.environments.base import Environment
 from collection.environments.miniwob import HOST, MiniWobEnvironment, MiniWobServer
+from collection.environments.sites import check_places, site_class
 from collection.environments.web import WebConfig, WebEnvironment
 from collection.fleet.config import RecyclePolicy
+from rmsweb_jax import own
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Task
@@ -29,6 +31,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
     Applications are started with the first task at them, and run until the pool is closed.
 
     Args:
+      sites: the user's own, `module:name`, at which tasks may be.
       apps: folder in which applications are installed.
       secrets: environment variables whose values the agent may type without seeing them; see
         `EpisodeSettings`.
@@ -44,12 +47,14 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         recycle: RecyclePolicy,
         secrets: Sequence[str] = (),
         apps: str = "",
+        sites: Sequence[str] = (),
     ):
         self._config, self._guard_config, self._recycle = browser, guard, recycle
         self._secrets, self._secret_hosts = read_secrets(secrets)
         self._kind = ("", "")  # Environment and user agent of the browser.
         self._server: MiniWobServer | None = None
         self._apps, self._applications = apps_folder(apps), dict[str, Application]()
+        self._sites = frozenset(sites)
         self._guard: Guard | None = None
         self._browser: Browser | None = None
         self._episodes = 0
@@ -77,8 +82,14 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             if guard is not None:
                 guard.close()
 
+    def needs_browser(self, task: Task) -> bool:
+        """Returns False if a task is at an environment of the user's own that takes no browser."""
+        site = self._own_environment(task)
+        return site is None or own.takes(site, "browser")
+
     def browser(self, task: Task) -> Browser:
         """Returns a browser for an episode of a task; starts one if needed."""
+        check_places([task], self._sites)
         place = task.task_id.partition("/")[0] if task.environment == "app" else task.environment
         kind = (place, self._config.user_agent_for(task.website))
         # The user agent is a command-line flag, and hosts are the guard's from its start on.
@@ -104,22 +115,41 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
 
     @contextlib.contextmanager
     def environment(
-        self, task: Task, browser: Browser, images: ImageStore, folder: Path, web: WebConfig
+        self, task: Task, browser: Browser | None, images: ImageStore, folder: Path, web: WebConfig
     ) -> Iterator[Environment]:
-        """Opens a task's environment in its browser.
+        """Opens a task's environment in its browser, if it needs one.
 
         Args:
           folder: for files of the episode; removed afterwards.
+
+        Raises:
+          UserError: the settings do not name it, or it cannot be made.
         """
+        place = task.environment
+        if self._own_environment(task) is not None:
+            offered = {"browser": browser, "images": images, "folder": folder, "config": web}
+            made = own.make("applications", place, Environment, **offered)
+            with contextlib.closing(made) if hasattr(made, "close") else contextlib.nullcontext():
+                yield made
+            return
+        assert browser is not None
         if task.environment == "miniwob":
             yield MiniWobEnvironment(browser, images)
             return
         with contextlib.closing(WebEnvironment(browser, images, folder, web)) as environment:
-            if task.environment == "app":
-                application = self.application(task.task_id.partition("/")[0])
+            if place != "web":
+                application = self.application(task.task_id.partition("/")[0] if place == "app" else place)
                 yield AppEnvironment(environment, [find_task(application, task.task_id)])
             else:
                 yield environment
+
+    def _own_environment(self, task: Task) -> type | None:
+        """Returns the class of the user's that a task names, if it is no application."""
+        if ":" not in task.environment:
+            return None
+        check_places([task], self._sites)  # First: what a record names is not imported.
+        site = site_class(task.environment)
+        return None if issubclass(site, Application) else site
 
     def _start(self, environment: str, user_agent: str) -> None:
         config, secrets = self._guard_config, self._secrets
@@ -131,7 +161,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             hosts[HOST] = f"127.0.0.1:{self._server.port}"
             # The page server is on loopback, which the guard forbids by default.
             config = config.model_copy(update={"private": (*config.private, f"http://{HOST}")})
-        elif environment != "web":
+        elif environment != "web" and issubclass(site_class(environment), Application):
             application = self.application(environment)
             hosts[application.host] = application.address
             config = config.model_copy(update={"private": (*config.private, application.url)})

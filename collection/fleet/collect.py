@@ -12,9 +12,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from collection.environments.apps.suite import prepared
-from collection.environments.apps.tasks import tasks_of
 from collection.environments.miniwob import make_task
+from collection.environments.sites import Sites, check_places
 from collection.fleet.config import CollectSettings, resolved
 from collection.fleet.live import check_live
 from collection.fleet.policy_server import serve_actor
@@ -31,9 +30,9 @@ from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.episodes import EPISODES
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task, Trajectory
-from rmsweb_jax.settings import from_config, safe_keys, to_config_dict
+from rmsweb_jax.settings import from_config, safe_keys
 from rmsweb_jax.storage import local_path, parse_path
-from rmsweb_jax.workdir import open_workdir, run_stage
+from rmsweb_jax.workdir import open_workdir, run_settings, run_stage
 
 _ELSEWHERE = "its data set stays as it is: play these tasks with another --workdir"
 
@@ -61,7 +60,7 @@ def collect(
         return run_stage(_collect, settings, workdir)
     if not isinstance(path, Path):
         raise UserError(f"config.fleet.retry_set_aside: {path} is in a bucket; {_ELSEWHERE}")
-    with open_workdir(path, to_config_dict(settings), safe_keys(CollectSettings)):
+    with open_workdir(path, run_settings(settings), safe_keys(CollectSettings)):
         report = path / REPORT
         # A finished run goes on with the tasks that it has set aside.
         if report.exists() and json.loads(report.read_bytes()).get("set_aside"):
@@ -73,6 +72,7 @@ def collect(
 
 def _collect(settings: CollectSettings, workdir: Path) -> dict[str, Any]:
     tasks = _tasks(settings, workdir)
+    check_places(tasks, settings.applications)
     live = [task for task in tasks if task.environment == "web"]
     if not live:
         # All other environments have a reward of their own.
@@ -138,20 +138,15 @@ def _tasks(settings: CollectSettings, workdir: Path) -> list[Task]:
         folder = freeze(parse_path(settings.tasks_from, "config.tasks_from"), workdir)
         source = read_dataset(folder, Trajectory)
         return list({trajectory.task.task_id: trajectory.task for trajectory in source}.values())
-    seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
-    # Seed by seed, so that partial results cover every page.
-    applications = prepared(settings.applications, settings.apps_folder)
-    tasks = [
-        task
-        for seed in seeds
-        for task in (
-            *(make_task(page, seed) for page in settings.pages),
-            *(one.task for application in applications for one in tasks_of(application, seed)),
-        )
-    ]
+    sites = Sites(settings.applications, settings.apps_folder)
+    # Seed by seed, so that partial results cover every page. A site may give a task for several seeds.
+    tasks: dict[str, Task] = {}
+    for seed in range(settings.first_seed, settings.first_seed + settings.seeds):
+        made = (*(make_task(page, seed) for page in settings.pages), *sites.tasks(seed))
+        tasks |= {task.task_id: task for task in made}
     if not tasks:
         raise UserError(
             "no tasks: set config.pages or config.applications, and config.seeds; or config.tasks_from=DIR; "
             "or config.tasks_file=FILE"
         )
-    return tasks
+    return list(tasks.values())

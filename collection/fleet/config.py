@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.judges.config import JudgeSettings
 from collection.llm.config import ActorConfig
-from rmsweb_jax.settings import Settings, internal, safe
+from rmsweb_jax.settings import PartName, Settings, internal, safe
 
 
 class SiteLimits(Settings):
@@ -77,6 +77,8 @@ class FleetSettings(SiteLimits, RecyclePolicy):
     retry_set_aside: bool = False
 
 
+# Applications of this project and of entry points, or `module:name`.
+SiteNames = tuple[Annotated[str, PartName(str)], ...]
 ExtraAction = Literal[
     "click_coordinates", "double_click_element", "drag_element", "execute_js", "hover_element"
 ]
@@ -91,6 +93,8 @@ class EpisodeSettings(Settings):
       extra_actions: on live pages, actions beyond the paper's that the agent may use.
       secrets: environment variables whose values the agent may type as <secret>NAME</secret> without seeing
         them: `NAME` at the task's own site, `NAME=HOST` at HOST (`*.HOST` is all below it).
+      applications: names of applications (docs/apps.md), or sites of your own, `module:name` (docs/own.md);
+        their tasks are made from seeds.
       apps_folder: where applications are installed, once; "" is the user's cache.
       fleet: where and how fast episodes run; it does not change their results.
     """
@@ -104,6 +108,7 @@ class EpisodeSettings(Settings):
     search_urls: Mapping[str, str] = Field(default_factory=dict)
     extra_actions: tuple[ExtraAction, ...] = ()
     secrets: tuple[str, ...] = ()
+    applications: SiteNames = ()
     apps_folder: str = safe("")
     fleet: FleetSettings = safe(FleetSettings())
     mistakes: float = internal(0.0)
@@ -117,7 +122,6 @@ class CollectSettings(EpisodeSettings):
 
     Attributes:
       pages, first_seed, seeds: MiniWoB++ pages, and how many seeds of each from the first on.
-      applications: names of applications (docs/apps.md); a task of each template for each seed.
       tasks_from: alternatively, an earlier data set whose tasks are played.
       tasks_file: alternatively, a JSONL file of tasks on live pages, with `website` and `objective`.
       rounds: maximum number of attempts at a task.
@@ -129,7 +133,6 @@ class CollectSettings(EpisodeSettings):
     pages: tuple[str, ...] = ()
     first_seed: int = 0
     seeds: int = 100
-    applications: tuple[str, ...] = ()
     tasks_from: str = ""
     tasks_file: str = ""
     rounds: int = 5

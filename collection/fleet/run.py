@@ -128,10 +128,11 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
           StoppedError: a signal came; running episodes have ended or had their `drain_seconds`.
         """
         settings = self._settings if actor is None else self._settings.model_copy(update={"actor": actor})
-        if settings.actor.kind == "scripted" and any(job.task.environment == "app" for job in jobs):
+        unknown = any(job.task.environment not in ("miniwob", "web") for job in jobs)
+        if settings.actor.kind == "scripted" and unknown:
             raise UserError(
                 "config.actor.kind is 'scripted', also where 'auto' finds no key: the scripted teacher knows "
-                "MiniWoB++ alone; name a model, or a policy, for applications"
+                "MiniWoB++ alone; name a model, a policy or an actor of your own for applications"
             )
         workdir.mkdir(parents=True, exist_ok=True)
         clock = RunClock(workdir / "elapsed.json")
@@ -188,8 +189,15 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
 
 
 def check_models(settings: EpisodeSettings, judge: JudgeConfig | None, calls: Calls) -> None:
-    """Calls the models of actor and judge once; raises as `check_model`. A policy's server has answered."""
+    """Makes actor and judge of the user's own, and calls the models of both once; raises as `check_model`.
+
+    A policy's server has answered.
+    """
     actor, model = settings.actor, judge.model if judge else None
+    if judge and ":" in judge.method:
+        make_judge(judge, calls)
+    if ":" in actor.kind:
+        make_actor(actor)
     if actor.kind in ("gemini", "chat"):
         check_model(actor, calls)
     if model and model != actor.model_copy(update={"temperature": model.temperature}):

@@ -175,7 +175,7 @@ class Worker:
         task, one = episode.task, self._settings
         live = LiveView(folder, self._number, task, episode.attempt)
         live.show(waiting_for="browser")
-        browser = self._browser(task)
+        browser = self._browser(task) if self._browsers.needs_browser(task) else None
         live.show(waiting_for="page")
         images = ImageStore(folder)
         # In the workdir, so that the parent can remove the files of a killed worker.
@@ -215,7 +215,7 @@ class Worker:
     @functools.cached_property
     def _browsers(self) -> BrowserPool:
         one = self._settings
-        return BrowserPool(one.browser, one.guard, one.fleet, one.secrets, one.apps_folder)
+        return BrowserPool(one.browser, one.guard, one.fleet, one.secrets, one.apps_folder, one.applications)
 
     @functools.cached_property
     def _redactor(self) -> Redactor:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from collection.judges.base import EnvironmentReward, Judge, Recorded
+from collection.judges.base import EnvironmentReward, Judge, Recorded, Verdict
 from collection.judges.config import JudgeDataSettings, JudgeSettings
 from collection.judges.cross_check import CrossCheck
 from collection.judges.model_judge import OwnJudge
@@ -15,22 +15,25 @@ from collection.judges.official.checkouts import OFFICIAL, check_checkout
 from collection.llm.build import make_model
 from collection.llm.calls import Calls
 from collection.llm.config import ModelConfig, ModelEndpoint
+from collection.llm.model import ImageSource
+from rmsweb_jax import own
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.schema import JudgeFingerprint, Trajectory
 from rmsweb_jax.storage import local_path
 
 
 @dataclasses.dataclass(frozen=True)
 class JudgeConfig:
-    """A judge that asks a model.
+    """A judge.
 
     Attributes:
-      model: resolved.
-      method: a key of `PROMPTS` or `OFFICIAL`.
+      model: resolved; None for a judge that asks none.
+      method: a key of `PROMPTS` or `OFFICIAL`, or `module:name` of one of the user's.
       notes: benchmark notes by task id.
       checkout, python: of an official judge.
     """
 
-    model: ModelConfig
+    model: ModelConfig | None
     method: str = "own_outcome"
     notes: Mapping[str, TaskNotes] = dataclasses.field(default_factory=dict)
     checkout: Path = Path()
@@ -56,7 +59,7 @@ def judge_config(
     Raises:
       UserError: the settings contradict each other or do not fit the tasks.
     """
-    if settings.kind == "none":
+    if settings.is_off:
         return None
     if settings.method == "own_rubric" and not any(one.rubric for one in notes.values()):
         # Otherwise every run would end unjudged, after all episodes were played and paid for.
@@ -73,6 +76,9 @@ def judge_config(
         if settings.reference
         else {task: one.model_copy(update={"reference": None}) for task, one in notes.items()}
     )
+    if settings.is_own:
+        asks = own.takes(own.find(f"{name}.method", settings.method), "model")
+        return JudgeConfig(judge_model(settings, actor, name) if asks else None, settings.method, known)
     model = judge_model(settings, actor, name)
     checkout = _checkout(settings, model, name, folder)
     return JudgeConfig(model, settings.method, known, checkout, settings.official_python)
@@ -87,13 +93,33 @@ def make_judge(config: JudgeConfig, calls: Calls, keep_rejected: bool = True) ->
     Raises:
       UserError: the settings contradict each other.
     """
-    model, temperature = make_model(config.model, calls), config.model.temperature
+    model = config.model and make_model(config.model, calls)
+    if ":" in config.method:
+        made = own.make("judge.method", config.method, Judge, model=model, notes=config.notes)
+        return UserJudge(config.method, made)
+    assert config.model and model
+    temperature = config.model.temperature
     if config.method in OFFICIAL:
         # Here and below: a web server's packages take half a second to load.
         from collection.judges.official.judge import OfficialJudge
 
         return OfficialJudge(config.method, config.checkout, model, config.notes, temperature, config.python)
     return OwnJudge(config.method, model, config.notes, temperature, keep_rejected)
+
+
+class UserJudge:
+    """A judge of the user's, `module:name`: its verdicts say which file they are from."""
+
+    def __init__(self, method: str, judge: Judge):
+        self.name, self._judge = judge.name, judge
+        source = f"sha256:{own.file_digest('judge.method', method)}"
+        self._fingerprint = JudgeFingerprint(method=method, source=source)
+
+    def judge(self, trajectory: Trajectory, images: ImageSource) -> Verdict:
+        verdict = self._judge.judge(trajectory, images)
+        if not isinstance(verdict, Verdict):
+            raise UserError(f"{self._fingerprint.method}: it gave a {type(verdict).__name__}, not a Verdict")
+        return dataclasses.replace(verdict, fingerprint=verdict.fingerprint or self._fingerprint)
 
 
 def make_judges(

@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from collection.llm.config import ModelConfig, ModelEndpoint
-from rmsweb_jax.settings import Settings, required, safe
+from rmsweb_jax.settings import Settings, part_name, required, safe
 
-Method = Literal[
-    "own_outcome",
-    "own_rubric",
-    "webvoyager",
-    "browser_use",
-    "webjudge",
-    "agenttrek",
-    "universal_verifier",
-]
+_METHODS = (
+    *("own_outcome", "own_rubric"),
+    *("webvoyager", "browser_use", "webjudge", "agenttrek", "universal_verifier"),
+)
 
 
 class JudgeSettings(ModelEndpoint):
-    """The section of a judge that asks a model.
+    """The section of a judge.
 
     Attributes:
-      kind: `actor` asks the actor's model, `none` leaves the judge out.
+      kind: its model: `actor` is the actor's; with `none` there is no judge, except for one of your own.
       method: a judge of ours: `own_outcome` (last page, last screenshots) or `own_rubric` (points for each
         line of a task's rubric, and a verdict). Or an official judge: `webvoyager` (WebVoyager's auto_eval),
         `browser_use` (browser-use's for WebVoyager), `webjudge` (Online-Mind2Web's), `agenttrek`, or
-        `universal_verifier` (WebTailBench's).
+        `universal_verifier` (WebTailBench's). Or one of your own, `module:name` (docs/own.md).
       official: the user's checkout of the repository that has the official judge's code.
       official_python: Python interpreter with the packages that this code imports; empty: this one.
       reference: show the benchmark's reference answer to a judge of ours.
     """
 
     kind: Literal["none", "actor", "gemini", "chat"] = "none"
-    method: Method = "own_outcome"
+    method: Annotated[str, part_name(*_METHODS)] = "own_outcome"
     # The method pins what is in the folder, so a resumed run may find it elsewhere.
     official: str = safe("")
     official_python: str = safe("")
     reference: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """True if the judge is a class of the user's."""
+        return ":" in self.method
+
+    @property
+    def is_off(self) -> bool:
+        return self.kind == "none" and not self.is_own
 
 
 class OfficialSettings(Settings):
@@ -72,7 +76,7 @@ class JudgeDataSettings(Settings):
         labels if there are any.
       workers: concurrent judgements.
       actor: model of the judges, and limits for all of them.
-      judges: `reward` (the environment's) and `recorded` verdicts, and judges that ask a model, by method.
+      judges: `reward` (the environment's) and `recorded` verdicts, and others by method, also of your own.
       show_references: show the benchmark's reference answers to judges of ours.
       cross_check: name of the judge whose failures the actor's model examines again; empty: none.
     """
@@ -85,7 +89,7 @@ class JudgeDataSettings(Settings):
     reference: str = ""
     workers: int = safe(8, ge=1)
     actor: ModelConfig = ModelConfig(kind="none", max_tokens=4096)
-    judges: tuple[Literal["reward", "recorded", Method], ...] = ("reward", "recorded")
+    judges: tuple[Annotated[str, part_name("reward", "recorded", *_METHODS)], ...] = ("reward", "recorded")
     show_references: bool = False
     official: OfficialSettings = OfficialSettings()
     cross_check: str = ""

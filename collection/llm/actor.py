@@ -6,6 +6,7 @@ Two exist: `LLMActor` here, over any `Model`, and the offline demo's `ScriptedTe
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import re
@@ -104,19 +105,22 @@ class ActorModel(Protocol):
     """Decides steps, reflects on rounds and extracts text from pages.
 
     All methods raise `UserError` if no answer can be had: a refused key, an exhausted quota or budget, or
-    an endpoint that stays down.
+    an endpoint that stays down. A program that inherits from it need not reflect or extract.
     """
 
     @property
     def name(self) -> str:
         """Name of the model or program, as written to `Trajectory.model`."""
-        ...
+        return type(self).__name__
 
+    @abc.abstractmethod
     def reply(self, request: StepRequest) -> ActorReply: ...
 
-    def reflect(self, request: ReflectionRequest) -> ActorReply: ...
+    def reflect(self, request: ReflectionRequest) -> ActorReply:
+        return ActorReply("", problem=f"{self.name} does not reflect")
 
-    def extract(self, request: ExtractionRequest) -> ActorReply: ...
+    def extract(self, request: ExtractionRequest) -> ActorReply:
+        return ActorReply("", problem=f"{self.name} does not read pages")
 
 
 class LLMActor:

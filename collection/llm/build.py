@@ -10,6 +10,7 @@ from collection.llm.config import ActorConfig, ModelConfig
 from collection.llm.model import Model, ModelRequest
 from collection.teacher.mistakes import WEIGHTS, MistakeConfig
 from collection.teacher.teacher import ScriptedTeacher
+from rmsweb_jax import own
 from rmsweb_jax.actions.json_schema import reply_schema
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import Message, TextPart
@@ -23,6 +24,8 @@ def make_actor(config: ActorConfig, calls: Calls | None = None) -> ActorModel:
     """
     if config.kind == "scripted":
         return ScriptedTeacher(MistakeConfig(config.mistakes, WEIGHTS))
+    if ":" in config.kind:
+        return own.make("actor.kind", config.kind, ActorModel)
     return LLMActor(make_model(config, calls))
 
 

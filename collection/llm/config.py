@@ -10,13 +10,13 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
 from collection.llm.calls import Limits
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import Settings, internal, safe
+from rmsweb_jax.settings import Settings, internal, part_name, safe
 
 GEMINI_KEY = "GEMINI_API_KEY"
 _GEMINI = "gemini-3-pro-preview"
@@ -179,16 +179,18 @@ class ModelConfig(ModelEndpoint):
         print(f"{section}: {reason}, so its cost is not counted; {advice}", file=sys.stderr, flush=True)
 
 
+ACTOR_KIND = part_name("auto", "scripted", "gemini", "chat", "policy")
 # Default model for writing tasks and labelling failures.
 WRITER = ModelConfig(model="gemini-3-pro-preview", max_tokens=4096)
 
 
 class ActorConfig(ModelConfig):
-    """Settings of the actor: a model, or the scripted teacher.
+    """Settings of the actor: a model, the scripted teacher, or a program.
 
     Attributes:
       kind: `auto` is Gemini if GEMINI_API_KEY is set, else the scripted teacher; `policy` is a
-        server that is started from the model folder `model`.
+        server that is started from the model folder `model`; `module:name` is an actor of your own
+        (docs/own.md).
       label: value of `Trajectory.actor`.
       server: what serves a policy: `own` server, or `vllm` or `sglang`, where that is installed.
       server_python: Python interpreter of the environment with vLLM or SGLang; empty: this one.
@@ -200,7 +202,7 @@ class ActorConfig(ModelConfig):
     """
 
     # An actor need not be a model.
-    kind: Literal["auto", "scripted", "gemini", "chat", "policy"] = "auto"  # pyright: ignore
+    kind: Annotated[str, ACTOR_KIND] = "auto"  # pyright: ignore
     label: str = "teacher"
     server: Literal["own", "vllm", "sglang"] = "own"
     server_python: str = ""

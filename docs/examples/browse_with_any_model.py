@@ -4,8 +4,7 @@
     python docs/examples/browse_with_any_model.py https://example.org "What is this domain for?" \
         https://api.openai.com/v1 gpt-4o
 
-The browser reaches that site alone. A site on this machine or in its network is named once more as the last
-argument, for example http://127.0.0.1:5000.
+The browser reaches that site alone; one of this machine or its network is named once more, as last argument.
 """
 
 import os
@@ -13,15 +12,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from collection import Browser, EpisodeRunner
-from collection.browser.guard.config import GuardConfig
-from collection.browser.guard.guard import Guard
-from collection.environments.web import WebEnvironment
-from collection.llm.actor import LLMActor
-from collection.llm.build import make_model
-from collection.llm.config import ModelConfig
-from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import Task
+from collection import (
+    Browser,
+    EpisodeRunner,
+    Guard,
+    GuardConfig,
+    LLMActor,
+    ModelConfig,
+    WebEnvironment,
+    make_model,
+)
+from rmsweb_jax import ImageStore, Task
 
 website, objective, base_url, name, *private = sys.argv[1:]
 key = "OPENAI_API_KEY" if "OPENAI_API_KEY" in os.environ else ""

@@ -10,7 +10,7 @@ GSPO is `my_own_loss:gspo` without that gate, and with clip ranges of its own si
 import jax.numpy as jnp
 import numpy as np
 
-from rmsweb_jax.rl.gates import Gated, contrast
+from rmsweb_jax import Gated, contrast
 
 LENGTH = 2048  # Dr. GRPO divides by a constant instead of the length of the response.
 

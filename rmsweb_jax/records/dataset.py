@@ -34,7 +34,7 @@ from rmsweb_jax.records.shards import (
     shards_folder,
     write_rows,
 )
-from rmsweb_jax.storage import AnyPath, parse_path
+from rmsweb_jax.storage import AnyPath, local_path, parse_path
 
 R = TypeVar("R", bound=Record)
 
@@ -47,7 +47,7 @@ Images = ImageStore | AnyPath | str
 
 
 def write_dataset(
-    folder: Path,
+    folder: Path | str,
     records: Iterable[Record],
     kind: str,
     provenance: dict[str, Any] | None = None,
@@ -70,6 +70,7 @@ def write_dataset(
       UserError: there are no records, `images` lacks a screenshot, or a shard could not be written whole.
       TypeError: a record has another type.
     """
+    folder = local_path(str(folder), "folder")
     build = _Build(folder, kind, provenance or {})
     given = images if isinstance(images, ImageStore) or images is None else ImageStore(images)
     own, missing = ImageStore(folder), set[str]()

@@ -53,6 +53,7 @@ class Task(Record):
 
     Attributes:
       task_id: unique in the project, for example `miniwob/login-user/17`.
+      environment: `web` (live pages), `miniwob`, `app` (applications), or `module:name` of the user's own.
       site: group of the task in results: a MiniWoB++ page name, or a registrable domain.
       seed: random seed of the page, if the environment has one.
     """
@@ -62,7 +63,7 @@ class Task(Record):
     objective: str
     constraints: tuple[str, ...] = ()
     category: str = "Other"
-    environment: Literal["web", "miniwob", "app"] = "web"
+    environment: str = Field(default="web", pattern=r"^(web|miniwob|app|[\w.]+:\w+)$")
     site: str = ""
     seed: int | None = None
 
@@ -101,10 +102,10 @@ class Observation(Record):
 
     url: str
     title: str
-    tabs: tuple[Tab, ...]
-    current_tab: str
+    tabs: tuple[Tab, ...] = ()
+    current_tab: str = ""
     page_text: str
-    elements: tuple[Element, ...]
+    elements: tuple[Element, ...] = ()
     fingerprint: str
     screenshot: str | None = None
     pages_above: float = 0.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import Settings, function_name, internal, required, safe
+from rmsweb_jax.settings import Settings, internal, part_name, required, safe
 from rmsweb_jax.training.config import ComputeConfig, LoRAConfig
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ class Objective(Settings):
     """The loss and its coefficients, with the paper's values.
 
     Attributes:
-      loss: "salvage_ds", or a function of your own, `module:function`, see docs/train.md.
+      loss: "salvage_ds", or a function of your own, `module:name`, see docs/own.md.
       clip_low, clip_high: bounds of the importance ratio, see `policy_loss`.
       kl_coef: beta, weight of the KL term; with 0 the divergence is still measured.
       salvage_weight: lambda, weight of the salvage anchor on rejected groups.
     """
 
-    loss: Annotated[str, AfterValidator(function_name("salvage_ds"))] = "salvage_ds"
+    loss: Annotated[str, part_name("salvage_ds")] = "salvage_ds"
     clip_low: float = Field(default=0.2, ge=0, lt=1)
     clip_high: float = Field(default=0.32, ge=0)
     kl_coef: float = Field(default=1e-3, ge=0)
@@ -115,7 +115,7 @@ class RlConfig(ComputeConfig):
         and the training mesh keeps what it has begun; the objective weighs tokens for it, see
         `importance_weights`.
       reward: the training reward: "polarized", "binary", "text", or a function of your own,
-        `module:function`; evaluation uses "polarized".
+        `module:name`; evaluation uses "polarized".
       num_samples, temperature: number of responses to a prompt, and their sampling temperature.
       rollout_engine: "local" (the training mesh), or "endpoint" (an inference server).
       endpoint: the inference server, if `rollout_engine` is "endpoint".
@@ -125,7 +125,7 @@ class RlConfig(ComputeConfig):
       learning_rate, weight_decay, clip_norm: of AdamW, constant; largest global norm of the gradient.
       checkpoints_kept: number of newest checkpoints to keep.
       gate: "salvage_ds", "contrast" (DAPO: without the competence gate), or a function of your own,
-        `module:function`, see docs/train.md.
+        `module:name`, see docs/own.md.
       objective: the loss, clip ranges and weights of the terms.
       row_tokens: groups are packed into rows of one width, one row a shard of the mesh; it is chosen from the
         prompts, at most `row_tokens` and a multiple of `row_multiple`.
@@ -157,7 +157,7 @@ class RlConfig(ComputeConfig):
     # The paper draws and updates in turns.
     max_staleness: int = Field(default=0, ge=0)
     epochs: int = Field(default=1, ge=1)
-    reward: Annotated[str, AfterValidator(function_name("polarized", "binary", "text"))] = "polarized"
+    reward: Annotated[str, part_name("polarized", "binary", "text")] = "polarized"
     # Two at least, because the std gate divides by one less than their number.
     num_samples: int = Field(default=8, ge=2)
     # Greedy samples are all alike, and no group of them has a contrast. Servers take 5 at most.
@@ -166,7 +166,7 @@ class RlConfig(ComputeConfig):
     endpoint: EndpointConfig = EndpointConfig()
     rollout_lanes: int = safe(0, ge=0)
     cache_dtype: Literal["model", "int8", "float8_e4m3fn"] = "model"
-    gate: Annotated[str, AfterValidator(function_name("salvage_ds", "contrast"))] = "salvage_ds"
+    gate: Annotated[str, part_name("salvage_ds", "contrast")] = "salvage_ds"
     objective: Objective = Objective()
     learning_rate: float = Field(default=8e-6, ge=0, lt=1)
     weight_decay: float = Field(default=0.01, ge=0, le=1)

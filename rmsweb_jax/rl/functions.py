@@ -1,15 +1,11 @@
 """The functions that settings of RL name: loss, gate and reward, each the recipe's or the user's own.
 
-One's own is named by its import path, `module:function`. It is tried before a run does anything else, and the
-file that defines it is a part of what the run is made of, see `training.identity`.
+One's own is named by its import path, see `rmsweb_jax.own`, and tried before a run does anything else.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,9 +13,9 @@ import numpy as np
 
 from rmsweb_jax.actions.reward import REWARDS
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.own import find, one_line
 from rmsweb_jax.rl import gates, losses
 from rmsweb_jax.rl.config import Objective, RlConfig
-from rmsweb_jax.training.identity import OwnFunction
 
 LOSSES: Mapping[str, losses.Loss] = {"salvage_ds": losses.salvage_ds}
 GATES: Mapping[str, gates.Gate] = {"salvage_ds": gates.salvage_ds, "contrast": gates.contrast}
@@ -43,7 +39,7 @@ def find_loss(objective: Objective) -> losses.Loss:
         return scalars and jnp.issubdtype(value.dtype, jnp.floating) and all(len(one) == 2 for one in pairs)
 
     wanted = "of (log_probs, batch, objective) that returns a loss and a dictionary of metrics, all numbers"
-    return _find("config.objective.loss", objective.loss, LOSSES, fits, wanted)
+    return _find("objective.loss", objective.loss, LOSSES, fits, wanted)
 
 
 def find_gate(name: str, samples: int) -> gates.Gate:
@@ -72,7 +68,7 @@ def find_gate(name: str, samples: int) -> gates.Gate:
         f"of rewards [groups, samples] that returns fates [groups], of {', '.join(gates.FATES)}, and "
         "advantages [groups, samples], 0 where a group is not accepted"
     )
-    return _find("config.gate", name, GATES, fits, wanted)
+    return _find("gate", name, GATES, fits, wanted)
 
 
 def find_reward(name: str) -> Callable[[str, str], float]:
@@ -87,49 +83,30 @@ def find_reward(name: str) -> Callable[[str, str], float]:
         return all(isinstance(one, (int, float)) for one in given) and given[0] == 1
 
     wanted = "of (response, target), two texts, that returns a float, 1 for the target itself"
-    return _find("config.reward", name, REWARDS, fits, wanted)
+    return _find("reward", name, REWARDS, fits, wanted)
 
 
-def own_functions(config: RlConfig) -> dict[str, OwnFunction]:
-    """Tries the functions of a run, and returns those that are the user's own.
+def check_functions(config: RlConfig) -> None:
+    """Tries the functions of a run.
 
     Raises:
       UserError: one cannot be used.
     """
-    found = {
-        "loss": (config.objective.loss, find_loss(config.objective)),
-        "gate": (config.gate, find_gate(config.gate, config.num_samples)),
-        "reward": (config.reward, find_reward(config.reward)),
-    }
-    return {part: OwnFunction(name, _file(name, one)) for part, (name, one) in found.items() if ":" in name}
+    find_loss(config.objective)
+    find_gate(config.gate, config.num_samples)
+    find_reward(config.reward)
 
 
 def _find(key: str, name: str, known: Mapping[str, Any], fits: Callable[[Any], bool], wanted: str) -> Any:
     """Returns a function of `known`, or imports one and tries whether it `fits`."""
     if name in known:
         return known[name]
-    module, _, attribute = name.partition(":")
+    function = find(key, name)
     # Anything may go wrong in code of the user's.
-    try:
-        function = getattr(importlib.import_module(module), attribute)
-        _file(name, function)
-    except Exception as error:
-        raise UserError(f"{key} is {name!r}: {_line(error)}") from error
     try:
         fault = "" if fits(function) else "it returned something else"
     except Exception as error:
-        fault = _line(error)
+        fault = one_line(error)
     if fault:
-        raise UserError(f"{key} is {name!r}: {fault}; make it a function {wanted} (docs/train.md)")
+        raise UserError(f"config.{key} is {name!r}: {fault}; make it a function {wanted} (docs/train.md)")
     return function
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
-
-
-def _file(name: str, function: Any) -> Path:
-    """Returns the file that defines a function, or that of its module if it is no plain function."""
-    function = inspect.unwrap(function)
-    own = function if inspect.isfunction(function) else importlib.import_module(name.partition(":")[0])
-    return Path(inspect.getfile(own))

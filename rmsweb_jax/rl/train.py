@@ -21,6 +21,7 @@ from rmsweb_jax.decoding.memory import fit_memory
 from rmsweb_jax.decoding.sizes import device_memory, sizes_for
 from rmsweb_jax.decoding.weights import choose_layout
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.own import own_files
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.lora import count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -34,7 +35,7 @@ from rmsweb_jax.rl.episodes import (
     count_targets,
     episode_metrics,
 )
-from rmsweb_jax.rl.functions import find_gate, find_reward, own_functions
+from rmsweb_jax.rl.functions import check_functions, find_gate, find_reward
 from rmsweb_jax.rl.metrics import (
     check_gap,
     dynamic_sampling_metrics,
@@ -59,7 +60,7 @@ from rmsweb_jax.sft.step import init_state, split_model, with_remat
 from rmsweb_jax.sft.train import export, load_policy
 from rmsweb_jax.storage import AnyPath, folder_on_disk
 from rmsweb_jax.training.checkpoints import Checkpoints
-from rmsweb_jax.training.identity import Identity, OwnFunction, identify
+from rmsweb_jax.training.identity import Identity, identify
 from rmsweb_jax.training.loop import Loop
 from rmsweb_jax.training.mesh import device_bytes, is_first, make_mesh, program_bytes, row_shards
 from rmsweb_jax.training.metrics import read_metrics
@@ -89,11 +90,11 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     begin = time.monotonic()
     folder = folder_on_disk(workdir, jax.process_index())
     folder.mkdir(parents=True, exist_ok=True)
-    own = own_functions(config)
+    check_functions(config)
     # 1. Prompts for training and evaluation, and the rows of the update, which decide on the mesh.
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, held_out, identity = open_prompts(config, processor, source, workdir, folder, own)
+    data, held_out, identity = open_prompts(config, processor, source, workdir, folder)
     targets: dict[str, int] = {}
     if episodes is not None:
         assert isinstance(config, OnlineConfig)
@@ -229,7 +230,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             "loss": config.objective.loss,
             "gate": config.gate,
             "reward": config.reward,
-            "own_functions": {part: dict(identity.digests[part]) for part in own},
+            "own_files": own_files(config),
             "data": str(data.records.folder),
             "parameters": counts,
             "iterations": config.iterations,
@@ -250,7 +251,6 @@ def open_prompts(
     source: Path,
     workdir: AnyPath,
     folder: Path,
-    own: Mapping[str, OwnFunction],
 ) -> tuple[RlData, RlData, Identity]:
     """Opens the prompts to train on, and those whose held-out share is evaluated on (possibly the same).
 
@@ -258,7 +258,6 @@ def open_prompts(
       source: folder of the base model.
       workdir: keeps the versions of the data sets, see `training_data`.
       folder: on disk, keeps the prompts' sizes.
-      own: functions of the user's own, see `own_functions`.
 
     Returns:
       Both, and what the run is made of.
@@ -270,7 +269,7 @@ def open_prompts(
     if config.eval_prompts:
         folders["evaluation prompts"] = training_data(config.eval_prompts, "config.eval_prompts", workdir)
     # Before they are read together: processes with other data would wait for one another.
-    identity = identify(source, folders, own)
+    identity = identify(source, folders)
 
     def opened(prompts: AnyPath, **settings: Any) -> RlData:
         return open_rl_data(

@@ -1,6 +1,7 @@
-"""What a run is made of: hashes of its base model, data sets and own code, kept in each of its checkpoints.
+"""What a run is made of: hashes of its base model and data sets, kept in each of its checkpoints.
 
-A resumed run goes on only with the same. Settings are compared by `rmsweb_jax.workdir`, when it is opened.
+A resumed run goes on only with the same. Settings and own code are compared by `rmsweb_jax.workdir`, when it
+is opened.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
 
 import jax
 
@@ -29,21 +28,13 @@ _THREADS = 8
 _SUFFIXES = (".json", ".txt", ".jinja", ".safetensors")
 
 
-class OwnFunction(NamedTuple):
-    """A function of the user's that settings name, and the file that defines it."""
-
-    name: str
-    file: Path
-
-
 @dataclasses.dataclass(frozen=True)
 class Identity:
     """What a run is made of.
 
     Attributes:
       places: the folder of each part, such as "base model" or "corpus".
-      digests: SHA-256 of each part: by file of the base model, of the records of a data set, and of the file
-        that defines an own function.
+      digests: SHA-256 of each part: by file of the base model, and of the records of a data set.
     """
 
     places: Mapping[str, AnyPath]
@@ -72,18 +63,14 @@ class Identity:
             )
 
 
-def identify(
-    model: Path,
-    datasets: Mapping[str, AnyPath],
-    own: Mapping[str, OwnFunction] = MappingProxyType({}),
-) -> Identity:
-    """Hashes a base model, data sets and own functions; all processes must call this.
+def identify(model: Path, datasets: Mapping[str, AnyPath]) -> Identity:
+    """Hashes a base model and data sets; all processes must call this.
 
     It reads the weights whole, so that loading them afterwards reads the system's cache.
 
     Args:
       model: folder of the base model and its tokenizer.
-      datasets, own: folders and functions, by the name of the part.
+      datasets: folders, by the name of the part.
 
     Raises:
       UserError: a data set cannot be read; or the processes have different ones, which the message names.
@@ -93,15 +80,12 @@ def identify(
         files = dict(zip((path.name for path in paths), pool.map(_file_digest, paths), strict=True))
     digests = {"base model": files}
     digests |= {part: {"records": records_digest(read_manifest(folder))} for part, folder in datasets.items()}
-    # The whole file: constants and other functions of it count as well.
-    digests |= {part: {one.name: _file_digest(one.file)} for part, one in own.items()}
     mine = {f"{part} ({name})": digest[:12] for part, one in digests.items() for name, digest in one.items()}
     host = f"{socket.gethostname()} (process {jax.process_index()})"
     every = [json.loads(part) for part in from_all_processes(json.dumps([host, mine]).encode())]
     if found := differences([name for name, _ in every], [facts for _, facts in every]):
         raise UserError(found)
-    places = {"base model": model, **datasets, **{part: one.file for part, one in own.items()}}
-    return Identity(places, digests)
+    return Identity({"base model": model, **datasets}, digests)
 
 
 def _file_digest(path: Path) -> str:

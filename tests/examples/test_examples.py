@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -14,9 +15,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rmsweb_jax.records.dataset import write_dataset
-from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import RlPrompt
+from rmsweb_jax import ImageStore, RlPrompt, read_dataset, write_dataset
 from tests.llm.answers import completion
 from tests.llm.server import ModelServer
 from tests.policies import REPLY, random_messages
@@ -28,7 +27,9 @@ RUN = {
     "browse_with_any_model",
     "chat_with_a_policy",
     "my_own_loss",
-    "own_environment",
+    "own_actor",
+    "own_judge",
+    "own_site",
     "read_a_dataset",
     "score_a_reply",
 }
@@ -66,22 +67,50 @@ def test_chat_with_a_policy(tmp_path):
     assert lines[1] == "Click the button." and lines[4] == "Type your name." and len(lines) == 7
 
 
+def test_score_a_reply(tmp_path):
+    rows = run("score_a_reply", tmp_path).splitlines()
+    assert [row.partition("reward ")[2] for row in rows] == ["1.0", "0.3", "0.0", "0.0"]
+
+
 @pytest.mark.slow
-def test_score_a_reply(tmp_path, random_policy):
+def test_score_a_reply_by_a_policy(tmp_path, random_policy):
     rows = run("score_a_reply", tmp_path, random_policy).splitlines()
-    assert [float(re.findall(r"reward (\S+)", row)[0]) for row in rows] == [1.0, 0.3, 0.0, 0.0]
     assert all(float(re.findall(r"log-probability +(\S+)", row)[0]) < 0 for row in rows)
 
 
 def test_read_a_dataset(tmp_path):
     printed = run("read_a_dataset", tmp_path)
-    assert "1 sft_samples" in printed and '"sample_id": "example-1"' in printed and "(64, 48)" in printed
-    folder = re.findall(r"^(\S+): 1 sft", printed)[0]
+    assert (
+        "1 records of type SftSample" in printed
+        and '"sample_id": "example-1"' in printed
+        and "(64, 48)" in printed
+    )
+    folder = re.findall(r"^(\S+): 1 records", printed)[0]
     assert run("read_a_dataset", tmp_path, folder) == printed
 
 
-def test_own_environment(tmp_path):
-    assert run("own_environment", tmp_path) == "done after 4 steps: reward 1.0, success True\n"
+def test_own_site_actor_and_judge(tmp_path):
+    """A site and an actor of one's own, and a judge of the runs after the fact."""
+    assert run("own_site", tmp_path, "runs") == "3 of 3 tasks solved in 9 steps\n"
+    printed = run("own_judge", tmp_path, "runs", "judged").splitlines()
+    assert printed[2] == "counter/2#teacher-1: True (The answer is on the page of step 4.)"
+    assert [run.judge for run in read_dataset(tmp_path / "judged")] == ["grounded"] * 3
+
+
+@pytest.mark.slow
+def test_own_actor_and_judge_by_their_commands(tmp_path):
+    places = {"WORKDIR": "runs", "RUNS": "runs", "data/judged": "sheet"}
+    for example, script in (("own_actor", "evaluate"), ("own_judge", "judge")):
+        text = (EXAMPLES / f"{example}.py").read_text().replace("\\\n", " ")
+        (flags,) = re.findall(rf"-m experiments.{script} (.*)", text)
+        for name, place in places.items():
+            flags = flags.replace(f"={name}", f"={place}")
+        small = ("--config.runs=1", "--config.fleet.workers=1") if script == "evaluate" else ()
+        run_python(tmp_path, "-m", f"experiments.{script}", *shlex.split(flags), *small, path=EXAMPLES)
+    report = json.loads((tmp_path / "runs/report.json").read_bytes())
+    assert report["pass_at_1"]["mean"] == 1.0 and report["tasks"] == 3
+    sheet = json.loads((tmp_path / "sheet/report.json").read_bytes())
+    assert sheet["judges"]["own_judge:Grounded"]["passed"] == 3
 
 
 def write_prompts(folder: Path, count: int) -> None:
@@ -128,7 +157,7 @@ def test_my_own_loss(tmp_path, random_policy):
     assert "trained 2 iterations" in run_python(tmp_path, *command, path=EXAMPLES)
     report = json.loads((tmp_path / "run/report.json").read_text())
     assert report["loss"] == "my_own_loss:dr_grpo" and report["gate"] == "my_own_loss:without_std"
-    assert report["own_functions"].keys() == {"loss", "gate", "reward"} and report["optimizer_steps"] >= 2
+    assert report["own_files"].keys() == {"objective", "gate", "reward"} and report["optimizer_steps"] >= 2
     assert report["first"]["norm/update"] > 0 and report["final"]["norm/update"] > 0
 
 

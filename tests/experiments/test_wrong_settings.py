@@ -90,7 +90,7 @@ UNKNOWN = [
         "train_rl",
         "config.reward",
         "all",
-        "config.reward is 'all': use one of polarized, binary, text, or module:function",
+        "config.reward is 'all': use one of polarized, binary, text, or module:name",
     ),
     ("train_sft", "config.learning_rte", "1", "did you mean config.learning_rate?"),
     ("train_sft", "config.mesh", "2", "config.mesh"),

@@ -1,16 +1,17 @@
 """Loss, gate and reward of one's own: what is refused before a run, and when it goes on."""
 
+import hashlib
 import sys
 
 import numpy as np
 import pytest
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.own import own_files
 from rmsweb_jax.rl.config import Objective, RlConfig
-from rmsweb_jax.rl.functions import GATES, LOSSES, REWARDS, find_gate, find_loss, find_reward, own_functions
+from rmsweb_jax.rl.functions import GATES, LOSSES, REWARDS, check_functions, find_gate, find_loss, find_reward
 from rmsweb_jax.rl.gates import gate_group
 from rmsweb_jax.settings import from_config
-from rmsweb_jax.training.identity import identify
 
 OWN = """
 import functools
@@ -98,26 +99,27 @@ def test_names_of_the_recipe_are_the_settings(key, known):
         section, _, name = key.rpartition(".")
         return {section: {name: value}} if section else {name: value}
 
-    for name in (*known, "module:function"):
+    for name in (*known, "module:name"):
         settings(**changed(name))
     for wrong in ("other", "", "a:b:c", "a b:c", "module:"):
         with pytest.raises(UserError) as raised:
             settings(**changed(wrong))
         names = ", ".join(known)
-        assert str(raised.value) == f"config.{key} is {wrong!r}: use one of {names}, or module:function"
+        assert str(raised.value) == f"config.{key} is {wrong!r}: use one of {names}, or module:name"
 
 
 def test_own_functions_are_found_with_their_file(own):
     config = settings(
         gate="own_module:gate", reward="own_module:reward", objective={"loss": "own_module:half"}
     )
-    found = own_functions(config)
-    assert {part: (one.name, one.file) for part, one in found.items()} == {
-        "loss": ("own_module:half", own),
-        "gate": ("own_module:gate", own),
-        "reward": ("own_module:reward", own),
+    check_functions(config)
+    sha256 = hashlib.sha256(own.read_bytes()).hexdigest()
+    assert own_files(config) == {
+        "objective": {"loss": f"own_module:half {sha256}"},
+        "gate": f"own_module:gate {sha256}",
+        "reward": f"own_module:reward {sha256}",
     }
-    assert own_functions(settings()) == {}
+    assert own_files(settings()) == {}
     rewards = np.asarray([0.0, 0.3])
     fate, advantages = gate_group(find_gate(config.gate, 8), rewards)
     assert fate == "accepted" and rewards.tolist() == [0.0, 0.3]
@@ -173,24 +175,3 @@ def test_what_is_not_there_is_one_line(own, name, fault):
         find_loss(Objective(loss=name))
     assert str(raised.value).startswith(f"config.objective.loss is {name!r}: {fault}")
     assert "\n" not in str(raised.value)
-
-
-def test_a_changed_file_is_named_and_not_where_it_is(own, tmp_path):
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-
-    def identity():
-        return identify(model, {}, own_functions(settings(objective={"loss": "own_module:loss"})))
-
-    begun = identity()
-    assert begun.digests["loss"].keys() == {"own_module:loss"}
-    identity().check(begun.digests, tmp_path)
-    # What the function reads counts as the function itself.
-    own.write_text(OWN.replace("SCALE = 2.0", "SCALE = 3.0"))
-    with pytest.raises(UserError) as raised:
-        identity().check(begun.digests, tmp_path / "run")
-    assert str(raised.value) == (
-        f"{tmp_path / 'run'}: what this run is made of has changed since it began: loss at {own} "
-        "(own_module:loss): put it back, or use another --workdir"
-    )

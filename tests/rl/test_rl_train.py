@@ -363,11 +363,12 @@ def test_own_functions_are_part_of_the_run(config, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(train_module, "update_policy", kill)
-        run(config, workdir)
+        train_rl(config, workdir)
     file.write_text(source.read_text().replace("LENGTH = 2048", "LENGTH = 1024"))
-    both = rf"began: loss at {file} \(own_gspo:gspo\); gate at {file} \(own_gspo:without_std\): put"
-    with pytest.raises(UserError, match=both):
-        run(config, workdir)
+    with pytest.raises(
+        UserError, match=r"other settings \(own_files.gate, own_files.objective.loss; own_files"
+    ):
+        train_rl(config, workdir)
     file.write_text(source.read_text())
     report = train_rl(config, workdir)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -376,9 +377,9 @@ def test_own_functions_are_part_of_the_run(config, tmp_path, monkeypatch):
         "own_gspo:without_std",
         "polarized",
     )
-    assert report["own_functions"] == {
-        "loss": {"own_gspo:gspo": digest},
-        "gate": {"own_gspo:without_std": digest},
+    assert report["own_files"] == {
+        "objective": {"loss": f"own_gspo:gspo {digest}"},
+        "gate": f"own_gspo:without_std {digest}",
     }
     rows = read_metrics(workdir)
     assert report["optimizer_steps"] > 1 and all(row["norm/update"] > 0 for row in rows)

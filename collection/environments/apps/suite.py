@@ -17,6 +17,7 @@ from collection.environments.apps.files import files_of
 from collection.environments.apps.sqlite import damage, is_database
 from collection.environments.apps.tasks import AppTask, Ending, tasks_of, template_task
 from collection.environments.apps.world import differences
+from rmsweb_jax import own
 from rmsweb_jax.errors import UserError
 
 # Packages declare applications of their own as entry points of this group: a name and its class.
@@ -40,13 +41,15 @@ def application_names() -> list[str]:
 
 
 def application_class(name: str) -> type[Application]:
-    """Returns the class of an application.
+    """Returns the class of an application: of this project, an entry point, or `module:name`.
 
     Raises:
       UserError: there is none of that name.
     """
     if name in _CLASSES:
         return pkgutil.resolve_name(f"collection.environments.apps.{_CLASSES[name]}")
+    if ":" in name:
+        return own.find("applications", name)
     for found in metadata.entry_points(group=GROUP, name=name):
         return found.load()
     raise UserError(f"there is no application {name!r}: use {', '.join(application_names())}")

@@ -10,10 +10,17 @@ import urllib.parse
 from pathlib import Path
 from typing import ClassVar
 
-from collection.environments.apps.application import Application
-from collection.environments.apps.server import ServerCommand, ServerProcess
-from collection.environments.apps.templates import Draw, ask, create, drawn, remove
-from collection.environments.apps.world import World
+from collection.apps import (
+    Application,
+    Draw,
+    ServerCommand,
+    ServerProcess,
+    World,
+    ask,
+    create,
+    drawn,
+    remove,
+)
 
 THINGS = ("apples", "bread", "candles", "honey", "milk", "rice", "soap", "tea")
 
