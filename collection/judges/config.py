@@ -30,6 +30,7 @@ class JudgeSettings(ModelEndpoint):
       official: the user's checkout of the repository that has the official judge's code.
       official_python: Python interpreter with the packages that this code imports; empty: this one.
       reference: show the benchmark's reference answer to a judge of ours.
+      screenshots: show screenshots; False for a model that takes text alone, and a judge of ours.
     """
 
     kind: Literal["none", "actor", "gemini", "chat"] = "none"
@@ -38,6 +39,7 @@ class JudgeSettings(ModelEndpoint):
     official: str = safe("")
     official_python: str = safe("")
     reference: bool = False
+    screenshots: bool = True
 
 
 class OfficialSettings(Settings):
@@ -74,6 +76,7 @@ class JudgeDataSettings(Settings):
       actor: model of the judges, and limits for all of them.
       judges: `reward` (the environment's) and `recorded` verdicts, and judges that ask a model, by method.
       show_references: show the benchmark's reference answers to judges of ours.
+      show_screenshots: show judges screenshots; False for a model that takes text alone, and judges of ours.
       cross_check: name of the judge whose failures the actor's model examines again; empty: none.
     """
 
@@ -87,5 +90,6 @@ class JudgeDataSettings(Settings):
     actor: ModelConfig = ModelConfig(kind="none", max_tokens=4096)
     judges: tuple[Literal["reward", "recorded", Method], ...] = ("reward", "recorded")
     show_references: bool = False
+    show_screenshots: bool = True
     official: OfficialSettings = OfficialSettings()
     cross_check: str = ""

@@ -84,6 +84,11 @@ def remedy(status: int, body: str, key: str) -> str:
         return "the quota is used up: raise it or wait, then run the same command again"
     if status == 404:
         return "check config.actor.base_url and config.actor.model"
+    if "image" in body.lower() or "multimodal" in body.lower():
+        return (
+            "a model that takes text alone needs config.prompt.screenshot=False, and as a judge "
+            "config.judge.screenshots=False"
+        )
     if "response_format" in body or "schema" in body.lower():
         return "this endpoint does not support the schema: set config.actor.structured=json or off"
     return "config.actor.parameters changes what is sent, and None there leaves a parameter out"
