@@ -56,7 +56,7 @@ class FindingAnswer(Answer):
 
 
 class CrossCheck:
-    """Re-examines failures with a model that sees the pages of all steps, and, if told so, screenshots."""
+    """Re-examines failures with a model that sees the pages of all steps, and, if it may, screenshots."""
 
     def __init__(self, model: Model, screenshots: bool = True):
         self.model, self._screenshots = model, screenshots

@@ -41,7 +41,7 @@ _INDEX = re.compile(r"\[(\d+)\]")
 def read_reply(text: str) -> tuple[Reply, bool]:
     """Reads a reply, also one in a form that differs from the exact one but can mean one thing only.
 
-    Besides broken JSON these are thoughts, prose and code fences around it; missing, null or unknown texts;
+    These are broken JSON; thoughts, prose and code fences around it; missing, null or unknown texts;
     one action outside a list, several in one object, actions without the rest of a reply, and tool calls;
     booleans, indices and numbers as text; a scroll without a distance, or with a direction in words.
 

@@ -65,8 +65,8 @@ SHAPES = {
     "the prompt's words": (with_action('[{"action_name":{"parameter":1}}]'), ASKED),
     "null": (with_action("[null]"), ASKED),
     "prose alone": ("Click on the 'No' button.", ASKED),
-    "two steps at once": (f"{EXACT}\n{reply(TYPE)}", ASKED),
-    "a name repeated": (with_action('[{"go_back":{},"wait":{"seconds":1},"go_back":{}}]'), ASKED),
+    "two steps at once": (f"{EXACT}\n{reply({'click_element_by_index': {'index': 2}})}", ASKED),
+    "a name repeated": (with_action('[{"go_back":{},"go_back":{}}]'), ASKED),
     "ends in a text": (f'{HEAD}[{{"input_text":{{"index":2,"text":"hel', ASKED),
 }  # fmt: skip
 
