@@ -21,6 +21,7 @@ from collection.llm.http import (
     is_transient,
     one_line,
     remedy,
+    takes_text_alone,
 )
 from collection.llm.model import ImageSource, Model, ModelReply, ModelRequest, TransientError
 from rmsweb_jax.errors import UserError
@@ -148,9 +149,10 @@ class ChatModel(Model):
         status, body = error.status_code, error.response.text
         message = one_line(_message(error.body) or body)
         reason = f"{self._url}: status {status}: {message}"
-        if is_transient(status) and not is_quota(body):
+        lasts = is_quota(body) or takes_text_alone(message)
+        if is_transient(status) and not lasts:
             raise TransientError(reason) from error
-        if is_about_this_request(status, message):
+        if not lasts and is_about_this_request(status, message):
             return ModelReply("", problem=f"the model refused the request: status {status}: {message}")
         raise UserError(f"{reason}; {remedy(status, body, 'the API key')}") from error
 

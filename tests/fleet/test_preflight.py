@@ -56,7 +56,7 @@ SPENT = "the quota is used up: raise it or wait"
         ("web_gpt", openai_error(401, "Incorrect API key provided: sk-x."), "status 401: Incorrect API key"),
         ("web_gpt", openai_error(404, "The model `gpt-9` does not exist", "model_not_found"), CHECK),
         ("web_gpt", openai_error(429, QUOTA, "insufficient_quota"), SPENT),
-        ("web_gpt", openai_error(400, "image input is not supported"), "config.prompt.screenshot=False"),
+        ("web_gpt", openai_error(500, "image input is not supported"), "config.prompt.screenshot=False"),
         ("web_gpt", Answer(200, b"<html>"), "the answer is not a chat completion; check config.actor"),
         ("web", gemini_error(400, "API key not valid. Please pass a valid API key."), "check GEMINI_API_KEY"),
         ("web", gemini_error(404, "models/gem is not found", "NOT_FOUND"), CHECK),
