@@ -55,7 +55,8 @@ _REQUEST = re.compile(
 )
 # Wordings of llama.cpp (with status 500), ollama, vLLM and OpenAI for a model that takes text alone.
 _TEXT_ALONE = re.compile(
-    r"image input|multimodal|at most 0 image|images? (is|are) not supported|image_url is only supported", re.IGNORECASE
+    r"image input|multimodal|at most 0 image|images? (is|are) not supported|image_url is only supported",
+    re.IGNORECASE,
 )
 _MAX_CHARS = 200
 
