@@ -158,3 +158,5 @@ def test_the_example_of_the_full_prompt_is_a_reply_with_real_actions():
     system, _ = build_messages(state, observed(""), "", PromptConfig(), actions=action_catalogue())
     reply = parse_reply(system.text.splitlines()[-1])
     assert [action.name for action in reply.actions] == ["input_text", "click_element_by_index"]
+    # A small model that has no idea copies it: no page has so many elements.
+    assert all(action.params.model_dump()["index"] > 9000 for action in reply.actions)
