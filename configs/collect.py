@@ -4,6 +4,8 @@
     python -m experiments.collect --config=configs/collect.py:demo_policy \
         --config.actor.model=runs/demo/sft/export --config.tasks_from=runs/demo/collect \
         --workdir=runs/demo/collect_policy
+    python -m experiments.collect --config=configs/collect.py:local --config.actor.model=MODEL \
+        --workdir=runs/local/collect
     python -m experiments.collect --config=configs/collect.py:web_gpt --config.tasks_file=tasks.jsonl \
         --config.actor.cap_usd=20 --workdir=runs/web/collect
 """
@@ -77,6 +79,24 @@ _WEB = {
     "fleet": {"workers": 4},
     "search_urls": SEARCH_URLS,
 }
+# A small model that takes text alone, at the address of llama.cpp's server. It reads and writes slowly on a
+# CPU, and at the default temperature it forgets the form.
+_LOCAL = {
+    "seeds": 2,
+    "rounds": 2,
+    "stop_after": 1,
+    "actor": {
+        "kind": "chat",
+        "base_url": "http://127.0.0.1:8080/v1",
+        "max_tokens": 512,
+        "temperature": 0.2,
+        "timeout_s": 600.0,
+    },
+    "prompt": {"style": "full", "screenshot": False},
+    "judge": {"screenshots": False},
+    "limits": {"max_steps": 6, "max_seconds": 1800.0},
+    "fleet": {"workers": 1},
+}
 # Weeks on other people's sites and models.
 LONG_RUN = {"actor": {"outage_hours": 6.0}}
 _ACTS = {"pages": (), "rounds": 1, "stop_after": 0, "reflection": False}
@@ -93,6 +113,11 @@ VARIANTS = {
     "paper_gpt": ("the same with GPT-5.1, the key in OPENAI_API_KEY", _PAPER, LONG_RUN, {"actor": GPT}),
     "web": ("tasks_file's tasks on live sites; Gemini acts and judges", _PAPER, LONG_RUN, _WEB),
     "web_gpt": ("the same with GPT-5.1", _PAPER, LONG_RUN, _WEB, {"actor": GPT}),
+    "local": (
+        "the demo's pages, two seeds each; a text model at 127.0.0.1:8080 acts (docs/local_models.md)",
+        _DEMO,
+        _LOCAL,
+    ),
     "no_reflection": ("the demo without guidance, an ablation", _DEMO, {"reflection": False}),
     "demo_policy": ("a policy acts: one attempt, no reflection", _DEMO, _ACTS, {"actor": _DEMO_ACTOR}),
     "smoke_policy": ("a minute of it", _DEMO, _SMOKE, _ACTS, _SMOKE_POLICY),

@@ -73,7 +73,7 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
     actor, of = settings.actor.resolve(), settings.cross_check
     calls = Calls(workdir / CALLS)
     judges = make_judges(settings, actor, notes, calls)
-    checker = make_cross_check(actor, calls) if of else None
+    checker = make_cross_check(actor, calls, settings.show_screenshots) if of else None
     given = [LABELS] if labels and labels.verdicts else []
     reference = settings.reference or "".join(given)
     _refuse_unknown("reference", reference, {"", *judges, *given})

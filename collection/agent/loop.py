@@ -52,6 +52,8 @@ class EpisodeRunner:
       actor: the model or program that decides the steps.
       label: value of `Trajectory.actor`: `teacher`, or a policy's label.
       images: the store in which `environment` puts its screenshots.
+      lenient: read replies that are not in the exact form where they can mean one thing only, and ask once
+        more after one that cannot be used. For teachers: a policy has to know the form.
     """
 
     environment: Environment
@@ -60,6 +62,7 @@ class EpisodeRunner:
     label: str = "agent"
     prompt: PromptConfig = PromptConfig()
     limits: EpisodeLimits = EpisodeLimits()
+    lenient: bool = False
 
     def run_episode(self, task: Task, attempt: int = 1, guidance: str = "") -> Trajectory:
         """Runs one attempt at a task (RMSWeb, section 3.1).
@@ -129,6 +132,7 @@ class EpisodeRunner:
             guidance=guidance,
             excluded=self.environment.excluded_actions,
             redact=self.environment.redact,
+            lenient=self.lenient,
         )
 
     def _rewarded(self, trajectory: Trajectory) -> Trajectory:

@@ -89,7 +89,7 @@ def build_messages(
       actions: `name`, `parameters` and `summary` of each action, for the full system prompt.
 
     Returns:
-      The system message and the user message; the screenshot is the last part of the latter.
+      The system message and the user message; the screenshot, if it is shown, is the last part of the latter.
     """
     text = (
         _environment()
@@ -115,9 +115,10 @@ def build_messages(
             fenced=config.style == "full",
         )
     )
-    image = (ImagePart(sha256=observation.screenshot),) if observation.screenshot else ()
+    shot = observation.screenshot if config.screenshot else None
+    image = (ImagePart(sha256=shot),) if shot else ()
     system = _environment().get_template(f"system_{config.style}.j2")
-    system_text = system.render(max_actions=config.max_actions, actions=actions)
+    system_text = system.render(max_actions=config.max_actions, actions=actions, screenshot=config.screenshot)
     return (
         Message(role="system", content=(TextPart(text=system_text.strip()),)),
         Message(role="user", content=(TextPart(text=text), *image)),

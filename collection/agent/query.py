@@ -5,17 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-import orjson
-
 from collection.agent.config import PromptConfig
 from collection.agent.prompt import AgentState, build_messages
 from collection.environments.base import ExtractionError, View
 from collection.llm.actor import DONE_ONLY, ActorModel, ExtractionRequest, StepRequest
 from collection.llm.model import ImageSource
-from rmsweb_jax.actions import Reply, ReplyError, action_catalogue, repair_reply
-from rmsweb_jax.records.schema import CallUsage, ExtractionCall, Message, SampledTokens
+from rmsweb_jax.actions import Reply, ReplyError, action_catalogue, read_reply, repair_reply
+from rmsweb_jax.records.schema import CallUsage, ExtractionCall, Message, SampledTokens, TextPart
 
-NO_ACTION = "Your last reply had no action: give at least one."
+_AGAIN = (
+    "This reply could not be used, and nothing was done: {error}. Answer the message before it again, with "
+    "one JSON object in the form that the first message shows and nothing else."
+)
+# Of an unusable reply, which may be long.
+_MAX_SHOWN_CHARS = 2_000
+_UNUSABLE = "Unusable reply: "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +28,8 @@ class ParsedReply:
 
     Attributes:
       reply: None if the reply is unusable; `error` then gives the reason.
-      discarded: an earlier reply of this step that had no action; `usage` includes it.
+      problem: the actor itself says that its answer is no reply: cut off, blocked, empty.
+      discarded: an earlier reply of this step that could not be used; `usage` includes it.
       outage_s: seconds that the calls have waited for a model that did not answer.
       sampled: tokens of the text, if the actor returns them.
     """
@@ -35,6 +40,7 @@ class ParsedReply:
     error: str
     repaired: bool
     usage: CallUsage
+    problem: bool = False
     discarded: tuple[str, ...] = ()
     outage_s: float = 0.0
     sampled: SampledTokens | None = None
@@ -48,6 +54,7 @@ class ActorSession:
       guidance: added to every live message, and to no recorded one.
       excluded: names of actions that are not offered.
       redact: removes secrets from the actor's output.
+      lenient: as of `EpisodeRunner`.
     """
 
     actor: ActorModel
@@ -57,18 +64,24 @@ class ActorSession:
     guidance: str
     excluded: tuple[str, ...]
     redact: Callable[[str], str]
+    lenient: bool
 
     def query(self, state: AgentState, view: View, done_only: bool) -> ParsedReply:
-        """Asks for a step; asks once more if the reply has an empty action list.
+        """Asks for a step. If `lenient`, asks once more after an unusable reply, which the actor is shown.
 
         Not if its tokens are recorded: every reply of a policy that learns from its episodes is a turn.
         """
         notices = [DONE_ONLY] if done_only else []
         notices += [view.notice] if view.notice else []
         first = self._query_once(state, view, notices, done_only)
-        if first.sampled is not None or not _has_no_action(first.text):
+        if not self.lenient or first.reply is not None or first.problem or first.sampled is not None:
             return first
-        second = self._query_once(state, view, [*notices, NO_ACTION], done_only)
+        shown, error = first.text[:_MAX_SHOWN_CHARS], first.error.removeprefix(_UNUSABLE)
+        turns = (
+            Message(role="assistant", content=(TextPart(text=shown),)),
+            Message(role="user", content=(TextPart(text=_AGAIN.format(error=error)),)),
+        )
+        second = self._query_once(state, view, notices, done_only, turns)
         return dataclasses.replace(
             second,
             usage=_add_usage(first.usage, second.usage),
@@ -76,29 +89,38 @@ class ActorSession:
             outage_s=first.outage_s + second.outage_s,
         )
 
-    def _query_once(self, state: AgentState, view: View, notices: list[str], done_only: bool) -> ParsedReply:
+    def _query_once(
+        self,
+        state: AgentState,
+        view: View,
+        notices: list[str],
+        done_only: bool,
+        turns: tuple[Message, ...] = (),
+    ) -> ParsedReply:
         state = dataclasses.replace(state, notice=" ".join(notices))
         catalogue = action_catalogue(exclude=self.excluded)
         shown = catalogue if self.prompt.style == "full" else ()
         page = (view.observation, view.page_stats, self.prompt)
-        # Two versions: training must not see guidance, which the policy will not have.
+        # Two versions: training must not see guidance or failed replies, which the policy will not have.
         recorded = live = build_messages(state, *page, actions=shown)
         if self.guidance:
             live = build_messages(state, *page, self.guidance, actions=shown)
         names = ("done",) if done_only else tuple(action["name"] for action in catalogue)
         answer = self.actor.reply(
-            StepRequest(state.task.task_id, self.attempt, state.step_number, live, self.images, actions=names)
+            StepRequest(
+                state.task.task_id, self.attempt, state.step_number, live + turns, self.images, actions=names
+            )
         )
         text = self.redact(answer.text)
         reply, repaired, error = None, False, ""
         if answer.problem:
             # A truncated reply is not repaired: the repair would invent its end.
-            error = f"Unusable reply: {self.redact(answer.problem)}"
+            error = _UNUSABLE + self.redact(answer.problem)
         else:
             try:
-                reply, repaired = repair_reply(text)
+                reply, repaired = (read_reply if self.lenient else repair_reply)(text)
             except ReplyError as problem:
-                error = f"Unusable reply: {problem}"
+                error = _UNUSABLE + str(problem)
         return ParsedReply(
             recorded,
             text,
@@ -106,6 +128,7 @@ class ActorSession:
             error,
             repaired,
             answer.usage,
+            bool(answer.problem),
             outage_s=answer.outage_s,
             sampled=answer.sampled,
         )
@@ -161,13 +184,3 @@ def _add_usage(first: CallUsage, second: CallUsage) -> CallUsage:
         seconds=first.seconds + second.seconds,
         cost=first.cost + second.cost,
     )
-
-
-def _has_no_action(text: str) -> bool:
-    """Returns True for a reply that is valid JSON with an empty action list."""
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        reply = orjson.loads(text[start : end + 1]) if start >= 0 else None
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(reply, dict) and reply.get("action") == []

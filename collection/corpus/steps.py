@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from collection.agent.prompt import GUIDANCE_TAG
 from collection.corpus import lean
-from rmsweb_jax.actions import Reply, ReplyError, composition, render_reply, repair_reply
+from rmsweb_jax.actions import Reply, ReplyError, composition, recorded_reply, render_reply
 from rmsweb_jax.records.schema import Message, Step, Trajectory
 
 INVALID = ("invalid",)
@@ -98,7 +98,7 @@ def view(step: S) -> StepView[S]:
     if step.error:
         return StepView(step, None)
     try:
-        reply, repaired = repair_reply(step.response)
+        reply, repaired = recorded_reply(step.response)
     except ReplyError:
         return StepView(step, None)
     return StepView(step, reply if step.repaired or not repaired else None)

@@ -12,7 +12,7 @@ from collection.fleet.scheduler import REFUSED
 from collection.judges.base import Fate, awaits_verdict, fate
 from collection.llm.actor import ActorModel, ReflectionRequest
 from collection.teacher.mistakes import warnings_in
-from rmsweb_jax.actions import ReplyError, repair_reply
+from rmsweb_jax.actions import ReplyError, recorded_reply
 from rmsweb_jax.records.schema import CallUsage, Outcome, Record, Reflection, Step, Task, Trajectory
 
 SOLVED_BY = 2  # Number of successes that make a task solved: RMSWeb's solve@2.
@@ -101,7 +101,7 @@ def summarize(trajectory: Trajectory) -> str:
 def _summarize_step(step: Step) -> str:
     thinking = goal = "?"
     try:
-        reply, _ = repair_reply(step.response)
+        reply, _ = recorded_reply(step.response)
     except ReplyError:
         goal = step.error or goal
     else:

@@ -146,7 +146,7 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
             for job in jobs:
                 journal.reopen(job)
             if not all(job.is_over(journal.successes(job.task.task_id)) for job in jobs):
-                check_models(settings, judge, calls)
+                settings, judge = check_models(settings, judge, calls)
             with StopRequest() as stop:
                 run = Run(
                     jobs, workdir, settings, judge, journal, self._pool, self._idle, stop, calls, address
@@ -188,20 +188,34 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
             raise
 
 
-def check_models(settings: EpisodeSettings, judge: JudgeConfig | None, calls: Calls) -> None:
-    """Makes actor and judge of the user's own, and calls the models of both once; raises as `check_model`.
+def check_models(
+    settings: EpisodeSettings, judge: JudgeConfig | None, calls: Calls
+) -> tuple[EpisodeSettings, JudgeConfig | None]:
+    """Makes actor and judge of the user's own, and calls the models of both once.
 
     A policy's server has answered.
+
+    Returns:
+      Both, as `check_model` returns their models. Raises as that.
     """
     actor, model = settings.actor, judge.model if judge else None
     if judge and ":" in judge.method:
         make_judge(judge, calls)
     if ":" in actor.kind:
         make_actor(actor)
+    same = model == actor.model_copy(update={"temperature": model.temperature}) if model else False
     if actor.kind in ("gemini", "chat"):
-        check_model(actor, calls)
-    if model and model != actor.model_copy(update={"temperature": model.temperature}):
-        check_model(model, calls)
+        sees = settings.prompt.screenshot or (same and judge is not None and judge.screenshots)
+        actor = check_model(actor, calls, sees)
+        settings = settings.model_copy(update={"actor": actor})
+    if judge is not None and model is not None:
+        model = (
+            actor.model_copy(update={"temperature": model.temperature})
+            if same
+            else check_model(model, calls, judge.screenshots)
+        )
+        judge = dataclasses.replace(judge, model=model)
+    return settings, judge
 
 
 Wait = Callable[[Collection[Future[Any]], float], Collection[Future[Any]]]

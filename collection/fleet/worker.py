@@ -18,7 +18,7 @@ from collection.browser.guard.redaction import Redactor
 from collection.browser.session import Browser, BrowserLostError, PageError
 from collection.environments.web import WebConfig
 from collection.fleet.browser_pool import BrowserPool, read_secrets
-from collection.fleet.config import EpisodeSettings
+from collection.fleet.config import CollectSettings, EpisodeSettings
 from collection.fleet.rounds import Round
 from collection.fleet.status import LiveView
 from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
@@ -189,6 +189,8 @@ class Worker:
                 label=episode.actor.label,
                 prompt=one.prompt,
                 limits=one.limits,
+                # Evaluation measures what an actor can do, and what a policy misses is there to be mined.
+                lenient=isinstance(one, CollectSettings) and episode.actor.kind != "policy",
             )
             return runner.run_episode(task, episode.attempt, episode.guidance)
 

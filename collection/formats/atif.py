@@ -40,7 +40,7 @@ from collection.formats.turns import (
     system_prompt,
     turns,
 )
-from rmsweb_jax.actions import Action, ReplyError, repair_reply
+from rmsweb_jax.actions import Action, ReplyError, recorded_reply
 from rmsweb_jax.records.schema import CallUsage, Observation, Outcome, Step, Task, Trajectory
 
 # As `page_words` writes a page.
@@ -267,7 +267,7 @@ def _read_step(run: Run, place: int, one: dict[str, Any], page: str, shot: str |
     reply = None
     if raw and not error:
         try:
-            reply = repair_reply(raw)[0]
+            reply = recorded_reply(raw)[0]
         except ReplyError as broken:
             error = str(broken)
 

@@ -31,6 +31,7 @@ class JudgeConfig:
       method: a key of `PROMPTS` or `OFFICIAL`, or `module:name` of one of the user's.
       notes: benchmark notes by task id.
       checkout, python: of an official judge.
+      screenshots: whether it sees them.
     """
 
     model: ModelConfig | None
@@ -38,6 +39,7 @@ class JudgeConfig:
     notes: Mapping[str, TaskNotes] = dataclasses.field(default_factory=dict)
     checkout: Path = Path()
     python: str = ""
+    screenshots: bool = True
 
 
 def judge_config(
@@ -71,6 +73,11 @@ def judge_config(
             f"config.{name}.reference: the code of {settings.method} takes no reference answers; set it to "
             "False, or take a judge of this project"
         )
+    if not settings.screenshots and settings.method in OFFICIAL:
+        raise UserError(
+            f"config.{name}: {settings.method} judges by screenshots; show them, or take a judge of this "
+            "project"
+        )
     known = (
         notes
         if settings.reference
@@ -81,7 +88,9 @@ def judge_config(
         return JudgeConfig(judge_model(settings, actor, name) if asks else None, settings.method, known)
     model = judge_model(settings, actor, name)
     checkout = _checkout(settings, model, name, folder)
-    return JudgeConfig(model, settings.method, known, checkout, settings.official_python)
+    return JudgeConfig(
+        model, settings.method, known, checkout, settings.official_python, settings.screenshots
+    )
 
 
 def make_judge(config: JudgeConfig, calls: Calls, keep_rejected: bool = True) -> Judge:
@@ -104,7 +113,7 @@ def make_judge(config: JudgeConfig, calls: Calls, keep_rejected: bool = True) ->
         from collection.judges.official.judge import OfficialJudge
 
         return OfficialJudge(config.method, config.checkout, model, config.notes, temperature, config.python)
-    return OwnJudge(config.method, model, config.notes, temperature, keep_rejected)
+    return OwnJudge(config.method, model, config.notes, temperature, keep_rejected, config.screenshots)
 
 
 class UserJudge:
@@ -147,6 +156,7 @@ def make_judges(
             official=folder,
             official_python="" if ours else settings.official.python,
             reference=settings.show_references and ours,
+            screenshots=settings.show_screenshots,
         )
         config = judge_config(section, actor, notes, "judges", f"official.{name}")
         assert config is not None
@@ -156,9 +166,10 @@ def make_judges(
     return judges
 
 
-def make_cross_check(actor: ModelConfig, calls: Calls) -> CrossCheck:
+def make_cross_check(actor: ModelConfig, calls: Calls, screenshots: bool) -> CrossCheck:
     """Makes the cross-check of failures. Raises as `make_judges`."""
-    return CrossCheck(make_model(judge_model(JudgeSettings(kind="actor"), actor, "cross_check"), calls))
+    model = make_model(judge_model(JudgeSettings(kind="actor"), actor, "cross_check"), calls)
+    return CrossCheck(model, screenshots)
 
 
 def _checkout(settings: JudgeSettings, model: ModelConfig, name: str, key: str) -> Path:

@@ -25,6 +25,7 @@ class JudgeSettings(ModelEndpoint):
       official: the user's checkout of the repository that has the official judge's code.
       official_python: Python interpreter with the packages that this code imports; empty: this one.
       reference: show the benchmark's reference answer to a judge of ours.
+      screenshots: show screenshots; False for a model that takes text alone, and a judge of ours.
     """
 
     kind: Literal["none", "actor", "gemini", "chat"] = "none"
@@ -33,6 +34,7 @@ class JudgeSettings(ModelEndpoint):
     official: str = safe("")
     official_python: str = safe("")
     reference: bool = False
+    screenshots: bool = True
 
     @property
     def is_own(self) -> bool:
@@ -78,6 +80,7 @@ class JudgeDataSettings(Settings):
       actor: model of the judges, and limits for all of them.
       judges: `reward` (the environment's) and `recorded` verdicts, and others by method, also of your own.
       show_references: show the benchmark's reference answers to judges of ours.
+      show_screenshots: show judges screenshots; False for a model that takes text alone, and judges of ours.
       cross_check: name of the judge whose failures the actor's model examines again; empty: none.
     """
 
@@ -91,5 +94,6 @@ class JudgeDataSettings(Settings):
     actor: ModelConfig = ModelConfig(kind="none", max_tokens=4096)
     judges: tuple[Annotated[str, part_name("reward", "recorded", *_METHODS)], ...] = ("reward", "recorded")
     show_references: bool = False
+    show_screenshots: bool = True
     official: OfficialSettings = OfficialSettings()
     cross_check: str = ""

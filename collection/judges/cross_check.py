@@ -56,10 +56,10 @@ class FindingAnswer(Answer):
 
 
 class CrossCheck:
-    """Re-examines failures with a model that sees the screenshots and pages of all steps."""
+    """Re-examines failures with a model that sees the pages of all steps, and, if it may, screenshots."""
 
-    def __init__(self, model: Model):
-        self.model = model
+    def __init__(self, model: Model, screenshots: bool = True):
+        self.model, self._screenshots = model, screenshots
 
     def check(self, run: Trajectory, judgement: Judgement, seen: str, images: ImageSource) -> CrossChecked:
         """Asks one question about a failed run.
@@ -70,7 +70,7 @@ class CrossCheck:
         Raises:
           UserError: no model call can succeed.
         """
-        shots = _spread(screenshots(run), SCREENSHOTS)
+        shots = _spread(screenshots(run), SCREENSHOTS) if self._screenshots else []
         text = render(
             "cross_check.j2",
             run,

@@ -319,28 +319,33 @@ class Prompt:
     """What a judge of ours asks; `sees` and `needs_answer` are as of `ModelJudge`.
 
     Attributes:
+      texts: what it gets to read.
       screenshots: number of the last ones that it sees.
     """
 
     template: str
+    texts: str
     screenshots: int
-    sees: str
     needs_answer: bool = False
+
+    @property
+    def sees(self) -> str:
+        return f"{self.texts} and the last {self.screenshots} screenshots" if self.screenshots else self.texts
 
 
 PROMPTS = {
     # RMSWeb, appendix: the last four screenshots.
     "own_outcome": Prompt(
         "outcome.j2",
+        "the actions, the final answer, the last page as text",
         4,
-        "the actions, the final answer, the last page as text and the last 4 screenshots",
-        True,
+        needs_answer=True,
     ),
     # The agent also reads pages as text, so the last pages and the history suffice for most criteria.
     "own_rubric": Prompt(
         "rubric.j2",
+        "a rubric, the actions, the final answer, the last page as text",
         10,
-        "a rubric, the actions, the final answer, the last page as text and the last 10 screenshots",
     ),
 }
 
@@ -359,9 +364,13 @@ class OwnJudge(ModelJudge):
         notes: Mapping[str, TaskNotes] | None = None,
         temperature: float = 0.0,
         keep_rejected: bool = True,
+        with_screenshots: bool = True,
     ):
         super().__init__(method, model, notes, keep_rejected)
-        self._prompt = prompt = PROMPTS[method]
+        prompt = PROMPTS[method]
+        if not with_screenshots:
+            prompt = dataclasses.replace(prompt, screenshots=0)
+        self._prompt = prompt
         self.sees, self.needs_answer = prompt.sees, prompt.needs_answer
         self.fingerprint = JudgeFingerprint(
             method=method,
@@ -383,7 +392,7 @@ class OwnJudge(ModelJudge):
         # RMSWeb's judge gets those of the last steps; a rubric is better served by different ones.
         shown = [step.observation.screenshot for step in trajectory.steps]
         shots = [shot for _, shot in screenshots(trajectory)] if scored else list(filter(None, shown))
-        shots = shots[-self._prompt.screenshots :]
+        shots = shots[len(shots) - min(len(shots), self._prompt.screenshots) :]
         text = render(
             self._prompt.template,
             trajectory,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
+import re
+import sys
 from typing import Any
 
 import httpx2
@@ -19,19 +21,29 @@ from collection.llm.http import (
     is_transient,
     one_line,
     remedy,
+    takes_text_alone,
 )
 from collection.llm.model import ImageSource, Model, ModelReply, ModelRequest, TransientError
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.schema import CallUsage, ImagePart, Message, Part, SampledTokens
 
+# What an endpoint says of a `response_format` that it does not take.
+_FORMAT = re.compile(r"response_format|json_schema|json_object|schema|grammar|structured", re.IGNORECASE)
+_WEAKER = {"schema": "json", "json": "off"}
+
 
 class ChatModel(Model):
-    """A model behind `POST {base_url}/chat/completions`. Arguments as of `Model`."""
+    """A model behind `POST {base_url}/chat/completions`. Arguments as of `Model`.
+
+    Attributes:
+      constraint: how replies are held to their schema now: `schema`, `json` or `off`.
+    """
 
     def __init__(self, config: ModelConfig, calls: Calls | None = None):
         super().__init__(config, calls)
         adapters = getattr(config, "adapters", "")
         self.name = adapters or config.model
+        self.constraint = config.constraint
         # Our server serves one model, so requests need not name it; adapters have names.
         model = adapters if config.kind == "policy" else config.model
         # OpenAI's models that think refuse the older name; many other servers ignore the newer.
@@ -60,15 +72,19 @@ class ChatModel(Model):
             body |= request.chat
         else:
             body["messages"] = [_to_chat(message, request.images) for message in request.messages]
-            body |= self._format(request)
+        constraint = self.constraint
         try:
             completion = self._client.post(
                 "/chat/completions",
-                body=body,
+                body=body | _format(request, constraint),
                 cast_to=ChatCompletion,
                 options={"headers": self._headers, "max_retries": calls - 1},
             )
         except openai.APIStatusError as error:
+            status, held = error.status_code, request.schema is not None and constraint != "off"
+            about_format = held and status in (400, 422, 501) and _FORMAT.search(error.response.text)
+            if about_format and self.weaken(constraint, f"status {status}"):
+                return self._answer(request, calls)
             return self._handle_status(error)
         except openai.APIConnectionError as error:
             cause = error.__cause__
@@ -87,13 +103,19 @@ class ChatModel(Model):
             # The client takes any JSON as a completion, and even text.
             raise self._other_answer() from error
 
-    def _format(self, request: ModelRequest) -> dict[str, Any]:
-        if request.schema is None or self._config.constraint == "off":
-            return {}
-        if self._config.constraint == "json":
-            return {"response_format": {"type": "json_object"}}
-        schema = {"name": request.purpose, "schema": request.schema}
-        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    def weaken(self, constraint: str, reason: str) -> bool:
+        """Takes the next weaker constraint than one that the endpoint does not keep, and says so.
+
+        Returns:
+          False if the config sets the constraint.
+        """
+        if self._config.structured != "auto":
+            return False
+        if self.constraint == constraint:  # Else another thread was first.
+            self.constraint = _WEAKER[constraint]
+            line = f"{self._url}: structured={constraint} does not work here ({reason})"
+            print(f"{line}; {self.constraint} is used", file=sys.stderr, flush=True)
+        return True
 
     def _read(self, completion: Any) -> ModelReply:
         if not completion.choices:
@@ -127,9 +149,10 @@ class ChatModel(Model):
         status, body = error.status_code, error.response.text
         message = one_line(_message(error.body) or body)
         reason = f"{self._url}: status {status}: {message}"
-        if is_transient(status) and not is_quota(body):
+        lasts = is_quota(body) or takes_text_alone(message)
+        if is_transient(status) and not lasts:
             raise TransientError(reason) from error
-        if is_about_this_request(status, message):
+        if not lasts and is_about_this_request(status, message):
             return ModelReply("", problem=f"the model refused the request: status {status}: {message}")
         raise UserError(f"{reason}; {remedy(status, body, 'the API key')}") from error
 
@@ -140,6 +163,15 @@ class ChatModel(Model):
         return UserError(
             f"{self._url}: not a valid address ({one_line(str(error))}); check config.actor.base_url"
         )
+
+
+def _format(request: ModelRequest, constraint: str) -> dict[str, Any]:
+    if request.schema is None or constraint == "off":
+        return {}
+    if constraint == "json":
+        return {"response_format": {"type": "json_object"}}
+    schema = {"name": request.purpose, "schema": request.schema}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def _sampled(choice: Any, policy: str) -> SampledTokens | None:

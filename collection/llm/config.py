@@ -23,9 +23,8 @@ _GEMINI = "gemini-3-pro-preview"
 _TABLE = Path(__file__).with_name("prices.json")
 # Vendors name snapshots of a model by their date: `gpt-5.1-2025-11-13`, `claude-haiku-4-5-20251001`.
 _SNAPSHOT = re.compile(r"-20\d\d-?\d\d-?\d\d$")
-# A trained policy knows its format, and its server may enforce it. Most other endpoints support JSON output,
-# and only some a schema.
-_STRUCTURED = {"gemini": "schema", "chat": "json", "policy": "off"}
+# A trained policy knows its format, and its server may enforce it.
+_STRUCTURED = {"gemini": "schema", "chat": "schema", "policy": "off"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +80,7 @@ class ModelEndpoint(Settings):
       timeout_s: longest silence of the endpoint in one attempt.
       calls: maximum number of attempts at one call, which the API's own library makes.
       structured: how replies are constrained to their JSON schema: `schema` by the endpoint's decoder,
-        `json` to any JSON, `off` by the prompt alone; `auto` is the best that this kind of endpoint supports.
+        `json` to any JSON, `off` by the prompt alone; `auto` is the first of these that the endpoint takes.
       parameters: further fields of each request, which are sent as they are and replace the fields above:
         `{"top_k": 20, "temperature": None}` of a chat-completions request, or of Gemini's config
         (`{"thinking_config": {"thinking_level": "LOW"}}`). None leaves a field out.
@@ -130,7 +129,7 @@ class ModelConfig(ModelEndpoint):
 
     @property
     def constraint(self) -> str:
-        """How replies follow their schema: `structured`, with `auto` decided."""
+        """How replies follow their schema: `structured`, or what `auto` begins with."""
         return _STRUCTURED[self.kind] if self.structured == "auto" else self.structured
 
     @property

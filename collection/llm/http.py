@@ -53,12 +53,22 @@ _REQUEST = re.compile(
     r"|unable to process input image|(invalid|unsupported|could not process).{0,20}\bimage",
     re.IGNORECASE,
 )
+# Wordings of llama.cpp (with status 500), ollama, vLLM and OpenAI for a model that takes text alone.
+_TEXT_ALONE = re.compile(
+    r"image input|multimodal|at most 0 image|images? (is|are) not supported|image_url is only supported",
+    re.IGNORECASE,
+)
 _MAX_CHARS = 200
 
 
 def is_quota(body: str) -> bool:
     """Returns True for an exhausted quota, which often has the status of a rate limit, but lasts."""
     return _QUOTA.search(body) is not None
+
+
+def takes_text_alone(message: str) -> bool:
+    """Returns True if an image was sent to a model that takes none."""
+    return _TEXT_ALONE.search(message) is not None
 
 
 def is_about_this_request(status: int, message: str) -> bool:
@@ -84,6 +94,11 @@ def remedy(status: int, body: str, key: str) -> str:
         return "the quota is used up: raise it or wait, then run the same command again"
     if status == 404:
         return "check config.actor.base_url and config.actor.model"
+    if takes_text_alone(body):
+        return (
+            "a model that takes text alone needs config.prompt.screenshot=False, and as a judge "
+            "config.judge.screenshots=False"
+        )
     if "response_format" in body or "schema" in body.lower():
         return "this endpoint does not support the schema: set config.actor.structured=json or off"
     return "config.actor.parameters changes what is sent, and None there leaves a parameter out"

@@ -38,7 +38,7 @@ from collection.llm.build import make_actor
 from collection.llm.calls import CALLS, Calls, CallsAddress, connect, serve
 from collection.mining.config import VerifySettings
 from collection.mining.mine import VERDICTS
-from rmsweb_jax.actions import Action, Reply, ReplyError, render_reply, repair_reply
+from rmsweb_jax.actions import Action, Reply, ReplyError, recorded_reply, render_reply
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import exit_with_parent
@@ -195,7 +195,7 @@ def success_reply(decision: Decision) -> str:
     ours = decision.success.steps[audit.success_step - 1]
     theirs = decision.failed.steps[audit.localization_step - 1]
     try:
-        reply = move_reply(repair_reply(ours.response)[0], ours.observation, theirs.observation)
+        reply = move_reply(recorded_reply(ours.response)[0], ours.observation, theirs.observation)
     except ReplyError:
         return ""
     return "" if reply is None else render_reply(reply)

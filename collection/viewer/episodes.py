@@ -15,7 +15,7 @@ from collection.mining.taxonomy import TAXONOMY
 from collection.viewer.index import COLUMNS, FILTERS, RANGES, Query
 from collection.viewer.pages import MOST, Asked, NotFoundError, Page, Pages, names, whole
 from collection.viewer.why import SOURCES
-from rmsweb_jax.actions import ReplyError, render_reply, repair_reply
+from rmsweb_jax.actions import ReplyError, recorded_reply, render_reply
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import AuditPair, Step, Trajectory
 
@@ -118,7 +118,7 @@ def changed(before: str, after: str) -> list[tuple[str, str]]:
 def _read_reply(text: str) -> tuple[tuple[tuple[str, str], ...], tuple[dict[str, Any], ...]]:
     """Fields of thought, and actions, of a reply; nothing of one that cannot be read."""
     try:
-        fields = json.loads(render_reply(repair_reply(text)[0]))
+        fields = json.loads(render_reply(recorded_reply(text)[0]))
     except (ReplyError, ValueError):
         return (), ()
     actions = tuple(action for action in fields.pop("action", ()) if isinstance(action, dict))

@@ -10,6 +10,7 @@ from rmsweb_jax.actions.parse import (
 )
 from rmsweb_jax.actions.reward import Explanation, explain_actions, explain_response, score_response
 from rmsweb_jax.actions.schema import ACTIONS, Action, ActionParams, Reply, action_catalogue, composition
+from rmsweb_jax.actions.tolerant import read_reply, recorded_reply
 
 __all__ = [
     "ACTIONS",
@@ -25,6 +26,8 @@ __all__ = [
     "explain_response",
     "normalize_action",
     "parse_reply",
+    "read_reply",
+    "recorded_reply",
     "render_reply",
     "repair_reply",
     "score_response",

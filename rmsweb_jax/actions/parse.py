@@ -38,7 +38,7 @@ def parse_reply(text: str) -> Reply:
 
 
 def repair_reply(text: str) -> tuple[Reply, bool]:
-    """Parses a reply, and repairs its JSON if necessary; for collection only.
+    """Parses a reply, and repairs its JSON if necessary; for episodes only.
 
     A repair may invent the end of a truncated reply, so repaired replies are marked.
 
@@ -114,8 +114,8 @@ def normalize_action(raw: Any) -> Action:
         raise ReplyError(f"action {name!r}: its parameters must be an object")
     # Models write null for parameters that they leave out.
     params = {key: value for key, value in (params or {}).items() if value is not None}
-    if name in _ALIASES:
-        name, change = _ALIASES[name]
+    if name in ALIASES:
+        name, change = ALIASES[name]
         params = change(params)
     if name not in ACTIONS:
         raise ReplyError(f"unknown action {name!r}")
@@ -152,7 +152,7 @@ def _build(raw: dict[str, Any]) -> Reply:
 
 def _load(text: str) -> Any:
     try:
-        value = _DECODER.decode(text)
+        value = DECODER.decode(text)
         # A lone surrogate is valid JSON but cannot be stored or tokenized, literal or escaped.
         text.encode()
         if "\\u" in text:
@@ -179,7 +179,7 @@ def _refuse(constant: str) -> Any:
     raise ReplyError(f"{constant} is not a JSON value")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
+DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
 
 
 def _dump(value: Any) -> str:
@@ -250,7 +250,7 @@ def _tab(params: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in params.items() if key != "page_id"} | {"tab_id": f"{page:04d}"}
 
 
-_ALIASES: dict[str, tuple[str, _Change]] = {
+ALIASES: dict[str, tuple[str, _Change]] = {
     "search_google": ("search_engine", _same),
     "search": ("search_engine", _same),
     "navigate": ("go_to_url", _same),

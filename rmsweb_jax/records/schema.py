@@ -234,11 +234,11 @@ class Step(Record):
     """One decision.
 
     Attributes:
-      messages: the prompt, WITHOUT any reflection guidance: training reads it.
+      messages: the prompt, WITHOUT any reflection guidance and the turns that asked again: training reads it.
       response: the actor's raw reply.
       error: reason why the reply could not be used, with empty `results`; "" for a usable reply.
-      repaired: the reply's JSON had to be repaired before it parsed.
-      discarded: raw replies without an action, which were requested again; `usage` counts them.
+      repaired: the reply was not in the exact form: its JSON had to be repaired, or it was read leniently.
+      discarded: raw replies that could not be used and were requested again; `usage` counts them.
       incidents: incidents from the observation before this decision until its actions were done.
       sampled: tokens of the response, if the actor returns them.
     """

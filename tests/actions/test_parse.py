@@ -13,6 +13,7 @@ from rmsweb_jax.actions import (
     action_span,
     normalize_action,
     parse_reply,
+    read_reply,
     render_reply,
     repair_reply,
 )
@@ -191,7 +192,32 @@ def test_any_reply_round_trips(memory, goal, thinking, texts):
 
 @given(st.text(max_size=60))
 def test_any_text_is_parsed_or_refused_in_one_line(text):
+    for read in (repair_reply, read_reply):
+        try:
+            read(text)
+        except ReplyError as error:
+            assert "\n" not in str(error)
+
+
+JSON = st.recursive(
+    st.sampled_from((None, True, 3, "down", "true", "[3]", "click", "go_back")),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(("action", "memory", "name", "arguments", "click", "scroll", "index", "text")),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_what_is_read_tolerantly_is_a_reply(value):
     try:
-        repair_reply(text)
+        reply, _ = read_reply(json.dumps(value))
     except ReplyError as error:
         assert "\n" not in str(error)
+    else:
+        assert parse_reply(render_reply(reply)) == reply

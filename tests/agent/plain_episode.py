@@ -91,10 +91,10 @@ class Clock:
         return unittest.mock.patch("collection.agent.loop.time.monotonic", lambda: self.now)
 
 
-def run(page, teacher, guidance="", style="compact", environment="miniwob", **limits):
+def run(page, teacher, guidance="", style="compact", environment="miniwob", lenient=False, **limits):
     no_images: Any = None  # These pages have no screenshots.
     runner = EpisodeRunner(
-        page, teacher, no_images, "teacher", PromptConfig(style=style), EpisodeLimits(**limits)
+        page, teacher, no_images, "teacher", PromptConfig(style=style), EpisodeLimits(**limits), lenient
     )
     task = TASK.model_copy(update={"environment": environment})
     return runner.run_episode(task, attempt=2, guidance=guidance)

@@ -14,6 +14,7 @@ from collection.agent.prompt import (
 )
 from collection.browser.page import PageNode, render_page
 from rmsweb_jax.actions import action_catalogue, parse_reply
+from rmsweb_jax.records.images import image_names
 from rmsweb_jax.records.schema import Task
 from tests.agent.state_messages import observed
 
@@ -141,8 +142,21 @@ def test_compact_messages_do_not_change():
     assert "Step 2 of 9. Date: 2025-01-01<" in message(page, history, 2, "compact", "2025-01-01")
 
 
+@pytest.mark.parametrize("style", ["full", "compact"])
+def test_a_prompt_without_the_screenshot_has_no_image_and_speaks_of_none(style):
+    state = AgentState(Task(task_id="t", website="", objective="Do it."), (), 1, 9)
+    page = observed("[1]<a />").model_copy(update={"screenshot": "ab"})
+    seen = build_messages(state, page, "", PromptConfig(style=style))
+    unseen = build_messages(state, page, "", PromptConfig(style=style, screenshot=False))
+    assert image_names(seen) == ["ab"] and image_names(unseen) == []
+    assert "screenshot" not in "".join(message.text for message in unseen)
+    assert [message.text for message in seen][-1] == unseen[-1].text
+
+
 def test_the_example_of_the_full_prompt_is_a_reply_with_real_actions():
     state = AgentState(Task(task_id="t", website="", objective="Do it."), (), 1, 9)
     system, _ = build_messages(state, observed(""), "", PromptConfig(), actions=action_catalogue())
     reply = parse_reply(system.text.splitlines()[-1])
     assert [action.name for action in reply.actions] == ["input_text", "click_element_by_index"]
+    # A small model that has no idea copies it: no page has so many elements.
+    assert all(action.params.model_dump()["index"] > 9000 for action in reply.actions)

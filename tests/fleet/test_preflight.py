@@ -56,13 +56,13 @@ SPENT = "the quota is used up: raise it or wait"
         ("web_gpt", openai_error(401, "Incorrect API key provided: sk-x."), "status 401: Incorrect API key"),
         ("web_gpt", openai_error(404, "The model `gpt-9` does not exist", "model_not_found"), CHECK),
         ("web_gpt", openai_error(429, QUOTA, "insufficient_quota"), SPENT),
-        ("web_gpt", openai_error(400, "Invalid schema for response_format"), "structured=json or off"),
+        ("web_gpt", openai_error(500, "image input is not supported"), "config.prompt.screenshot=False"),
         ("web_gpt", Answer(200, b"<html>"), "the answer is not a chat completion; check config.actor"),
         ("web", gemini_error(400, "API key not valid. Please pass a valid API key."), "check GEMINI_API_KEY"),
         ("web", gemini_error(404, "models/gem is not found", "NOT_FOUND"), CHECK),
         ("web", gemini_error(429, QUOTA, "RESOURCE_EXHAUSTED", PER_DAY, retry_info("9s")), SPENT),
     ],
-    ids=["key", "model", "quota", "schema", "address", "Gemini key", "Gemini model", "quota of the day"],
+    ids=["key", "model", "quota", "image", "address", "Gemini key", "Gemini model", "quota of the day"],
 )
 def test_a_model_that_cannot_be_asked(stopped, variant, answer, line):
     with ModelServer([answer]) as server:
@@ -94,6 +94,16 @@ def test_models_that_answer_are_asked_once_each_and_entered(stopped, tmp_path, c
     assert "gpt-5.1: test call: the reply was cut off after 8192 tokens" in capfd.readouterr().err
     totals = Calls(tmp_path / "run" / CALLS).totals()
     assert totals["check"]["calls"] == 2 and totals["check"]["cost_usd"] > 0
+
+
+def test_without_screenshots_the_test_call_has_none_and_finds_a_schema_that_is_not_kept(stopped, capfd):
+    with ModelServer([WELL]) as server:
+        sections = {"prompt": {"screenshot": False}, "judge": {"screenshots": False}}
+        stopped("web_gpt", actor={"base_url": f"{server.url}/v1"}, **sections)
+        (call,) = server.calls
+    assert isinstance(call.body["messages"][0]["content"], str)
+    assert call.body["response_format"]["type"] == "json_schema"
+    assert "structured=schema does not work here" in capfd.readouterr().err
 
 
 def test_a_gemini_that_answers_is_asked_with_the_schema_of_replies(stopped):

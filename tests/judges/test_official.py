@@ -250,6 +250,7 @@ def test_settings_name_a_checked_folder_and_a_chat_model(checkout, tmp_path):
         "no such folder": {"official": str(tmp_path / "none")},
         "none/python.*: No such file": {"official_python": str(tmp_path / "none/python")},
         "the code of webvoyager takes no reference answers": {"reference": True},
+        "webvoyager judges by screenshots": {"screenshots": False},
     }
     for message, change in wrong.items():
         with pytest.raises(UserError, match=message):

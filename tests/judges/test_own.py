@@ -68,6 +68,16 @@ def test_the_model_sees_request_answer_last_page_and_the_last_four_pictures():
 
 
 @pytest.mark.parametrize("method", PROMPTS)
+def test_a_model_that_takes_text_alone_judges_without_pictures(method):
+    model = Scripted(YES if method == "own_outcome" else json.dumps(rubric_answer()))
+    judge = OwnJudge(method, model, rubric_notes(), with_screenshots=False)
+    judge.judge(run(6), Pictures())
+    assert image_names(model.requests[0].messages) == []
+    assert "screenshot" not in judge.sees and judge.fingerprint.evidence["screenshots"] == "0"
+    assert " 0 screenshots" in model.requests[0].messages[0].text
+
+
+@pytest.mark.parametrize("method", PROMPTS)
 def test_every_prompt_holds_all_evidence_and_the_rules(method):
     steps = (step(1, CLICK, result_text="Sorted by price."), step(2, DONE, page="Lamp: 12 EUR"))
     model = Scripted()

@@ -77,7 +77,7 @@ def test_reply_sends_the_whole_chat(httpserver, chat):
     image = body["messages"][1]["content"][1]["image_url"]["url"]
     assert base64.b64decode(image.removeprefix("data:image/png;base64,")) == PNG
     assert body["model"] == "model" and body["temperature"] == 0.3
-    assert body["response_format"] == {"type": "json_object"}
+    assert body["response_format"]["type"] == "json_schema"
     assert httpserver.log[0][0].headers["Authorization"] == "Bearer key"
 
 
@@ -95,7 +95,7 @@ def test_parameters_are_sent_as_they_are_and_none_leaves_one_out(httpserver, cha
         {name: value for name, value in body.items() if name not in ("messages", "seed")}
         for body in sent(httpserver)
     )
-    always = {"model": "model", "response_format": {"type": "json_object"}}
+    always = {"model": "model", "response_format": plain["response_format"]}
     assert plain == always | {"temperature": 0.5, "max_tokens": 64}
     assert changed == always | {"max_completion_tokens": 64, "reasoning_effort": "low"}
 
@@ -125,6 +125,21 @@ def test_structured_output_follows_the_config(httpserver, chat):
         "json_schema": {"name": "reply", "schema": reply_schema(("done",))},
     }
     assert "response_format" not in free and "response_format" not in prose
+
+
+def test_an_endpoint_without_schemas_is_asked_for_json_and_one_without_json_for_text(httpserver, chat, capfd):
+    for message in ("response_format json_schema is unavailable", "unknown field response_format"):
+        answer = answers.openai_error(400, message)
+        httpserver.expect_ordered_request(PATH).respond_with_json(answer.body, answer.status)
+    for _ in range(3):
+        httpserver.expect_ordered_request(PATH).respond_with_json(completion("{}"))
+    actor = chat()
+    assert [actor.reply(request(step)).text for step in (1, 2)] == ["{}", "{}"]
+    kinds = [body.get("response_format", {}).get("type") for body in sent(httpserver)]
+    assert kinds == ["json_schema", "json_object", None, None]
+    first, second = (line for line in capfd.readouterr().err.splitlines() if "structured=" in line)
+    assert "structured=schema does not work here (status 400); json is used" in first
+    assert "structured=json does not work here (status 400); off is used" in second
 
 
 def test_no_key_of_another_service_is_sent(httpserver, chat, monkeypatch):

@@ -33,7 +33,7 @@ from collection.mining.runs import parse_run
 from collection.teacher.mistakes import WEIGHTS, MistakeConfig
 from collection.teacher.teacher import ScriptedTeacher
 from configs.collect import DEMO_EPISODES
-from rmsweb_jax.actions import render_reply, repair_reply
+from rmsweb_jax.actions import recorded_reply, render_reply
 from rmsweb_jax.processes import exit_with_parent
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
@@ -128,7 +128,7 @@ class Maker:
         """The acts of the success that lead to success at a step of the failed run."""
         found: dict[tuple[str, ...], None] = {}
         for step, acts in zip(success.steps, parse_run(success).acts, strict=True):
-            reply = move_reply(repair_reply(step.response)[0], step.observation, run.steps[at].observation)
+            reply = move_reply(recorded_reply(step.response)[0], step.observation, run.steps[at].observation)
             key = tuple(sorted(acts))
             if reply is None or key in found or any(action.name == "done" for action in reply.actions):
                 continue
