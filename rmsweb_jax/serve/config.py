@@ -36,7 +36,7 @@ class ServeSettings(Settings):
       adapters, adapter_rank: LoRA adapters that can be loaded at once, and their largest rank. With one or
         more, vLLM's routes load and unload them, which read PEFT folders of this machine.
       turns: `last` keeps a request's system messages and its last user message, or the results of its last
-        tool calls: our prompts hold their own history, which a chat that grows would hold again. `all` keeps all.
+        tool calls: our prompts hold their own history, which a growing chat would hold again.
       replies: `agent` constrains replies to the agent's format if a request names none; `free` does not.
       served_names: names of the model for clients, the main one first; () is `model`. Names other than these
         and those of loaded adapters get 404.
