@@ -241,16 +241,6 @@ def test_a_stream_is_the_reply_in_pieces(url):
         assert log_probs == pytest.approx([entry.logprob for entry in choice.logprobs.content], abs=1e-5)
 
 
-@pytest.fixture(scope="module")
-def roomy_url(make, processor):
-    """A server with room for tools in prompts of a token a byte."""
-    engine = make(prompt_tokens=2048, max_new_tokens=128)
-    engine.start()
-    with serving(engine, processor, max_new_tokens=128) as url:
-        yield url
-    engine.close()
-
-
 @pytest.mark.slow
 def test_the_openai_client_of_the_proof_works(roomy_url):
     """The script that `make proof-clients` runs with the newest client, with the one installed here."""
