@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmsweb_jax.actions.reward import score_response
     from rmsweb_jax.api import Policy, train_rl, train_sft
+    from rmsweb_jax.export.adapters import merge_adapters
     from rmsweb_jax.qwen3_vl.checkpoint import load_model
     from rmsweb_jax.qwen3_vl.processor import Processor
     from rmsweb_jax.records.dataset import read_dataset
@@ -22,6 +23,7 @@ __all__ = [
     "Processor",
     "__version__",
     "load_model",
+    "merge_adapters",
     "read_dataset",
     "score_response",
     "train_rl",
@@ -32,6 +34,7 @@ _MODULES = {
     "Policy": "api",
     "Processor": "qwen3_vl.processor",
     "load_model": "qwen3_vl.checkpoint",
+    "merge_adapters": "export.adapters",
     "read_dataset": "records.dataset",
     "score_response": "actions.reward",
     "train_rl": "api",

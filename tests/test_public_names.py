@@ -10,7 +10,7 @@ import pytest
 HEAVY = ("jax", "flax", "torch", "transformers", "selenium", "openai", "google", "httpx", "PIL")
 NAMES = {
     "rmsweb_jax": {
-        *("Policy", "Processor", "load_model", "read_dataset", "score_response"),
+        *("Policy", "Processor", "load_model", "merge_adapters", "read_dataset", "score_response"),
         *("train_rl", "train_sft", "__version__"),
     },
     "collection": {"Browser", "EpisodeRunner", "collect", "evaluate", "mine"},
