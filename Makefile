@@ -64,7 +64,7 @@ wheel-smoke: $(VENV)/.dev chromium
 docs: $(VENV)/.dev chromium
 	$(BIN)/python -m mkdocs build --strict
 	$(MAKE) --no-print-directory demo DEMO=smoke
-	$(BIN)/python -m tests.docs.blocks --demo=runs/smoke --workdir=build/docs
+	$(BIN)/python -m tests.docs.blocks runs/smoke build/docs
 
 # As root, for every Chromium of this machine, yours included: it then opens no files and no settings, keeps no
 # passwords and takes no extensions. Only where a browser cannot be given a policy of its own.

@@ -140,4 +140,5 @@ def test_a_server_answers_what_it_has_taken(commands, begin, tmp_path):
         )
         assert asked.result().status_code == 200
     assert_ended(end, "the requests that the server had taken are answered")
+    assert f"the server is ready at {url}, model " in end.log and "to look at it" not in end.log
     assert "same command" not in end.error and not endpoint.exists()
