@@ -2,8 +2,8 @@
 
     python -m tests.docs.blocks runs/smoke build/docs
 
-The first folder is the output of `make demo DEMO=smoke`; the second is emptied. A comment above a block, which
-pages do not show, says what is done with it:
+The first folder is the output of `make demo DEMO=smoke`, the second is emptied. A comment above a block says
+what is done with it; pages do not show it:
 
 - none: it runs as it is written, where the demo's output has the names that the pages use (`_COPIES`);
 - `<!-- docs: run, 8b -> smoke; A -> B -->`: it runs with these replacements, at the size of a smoke test;
