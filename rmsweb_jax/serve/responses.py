@@ -101,7 +101,7 @@ class _ToolChoice(Strict):
 
 class _Format(Strict):
     type: Literal["text", "json_object", "json_schema"]
-    name: str = ""
+    name: str | None = None
     description: str | None = None
     # Not named `schema`, which is a method of pydantic's models.
     body: dict[str, Any] | None = Field(default=None, alias="schema")
