@@ -10,7 +10,7 @@ WORKDIR ?= runs/$(DEMO)
 # Without compiled modules each process compiles what it imports anew: a training stage five seconds of it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo online test slow check fuzz lint wheel-smoke base browser-policy proofs clean
+.PHONY: demo online docs test slow check fuzz lint wheel-smoke base browser-policy proofs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo chromium
@@ -58,6 +58,13 @@ lint: $(VENV)/.dev
 # The wheel in an empty environment and folder: the recipe and README's commands at smoke size, ten minutes.
 wheel-smoke: $(VENV)/.dev chromium
 	$(BIN)/python -m tests.packaging.smoke
+
+# The site in build/site; and all commands and Python of its pages: parsed, and run where this needs no key, pod or
+# real weights, from a small demo.
+docs: $(VENV)/.dev chromium
+	$(BIN)/python -m mkdocs build --strict
+	$(MAKE) --no-print-directory demo DEMO=smoke
+	$(BIN)/python -m tests.docs.blocks runs/smoke build/docs
 
 # As root, for every Chromium of this machine, yours included: it then opens no files and no settings, keeps no
 # passwords and takes no extensions. Only where a browser cannot be given a policy of its own.

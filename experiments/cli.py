@@ -43,7 +43,8 @@ def run(
         there when `main` has returned.
       config: default config file and variant, for example `configs/sft.py:demo`.
       settings: class of the settings, or which one a config has.
-      free: whether all settings may change in a workdir; otherwise the safe ones.
+      free: whether all settings may change in a workdir, which then holds no run that goes on; otherwise the
+        safe ones.
       distributed: whether it can run on several processes at once (`--distributed`). `main` then gets the
         workdir as it was given, a path of a disk or a bucket, and saves its state there.
       uses_jax: whether `main` imports JAX: a signal then ends the process at once, see `rmsweb_jax.signals`.
@@ -63,13 +64,14 @@ def run(
         workdir = parse_path(workdir_flag.value, "--workdir")
         join = join_flag is not None and join_flag.value
         if uses_jax:
-            end_at_once()
-        start(main, read, workdir, (key_names if free else safe_keys)(type(read)), distributed, join)
+            end_at_once(continues=not free)
+        safe = (key_names if free else safe_keys)(type(read))
+        start(main, read, workdir, safe, distributed, join, not free)
 
     if _HELP.isdisjoint(sys.argv[1:]):
-        run_config(entry, config)
+        run_config(entry, config, continues=not free)
     else:
-        with user_errors():
+        with user_errors(continues=False):
             print(_help(sys.argv, config, type_of, distributed))
 
 
@@ -80,8 +82,13 @@ def start(
     safe: Iterable[str],
     live: bool,
     join: bool,
+    looked_at: bool = True,
 ) -> None:
-    """Opens the workdir and calls `main`; the arguments are those of `run`, and what it has read."""
+    """Opens the workdir and calls `main`; the arguments are those of `run`, and what it has read.
+
+    Args:
+      looked_at: whether the workdir holds what the viewer shows.
+    """
     view = f"to look at it, also while it runs: python -m experiments.view {workdir}"
     with contextlib.ExitStack() as stack:
         process, hosts = 0, None
@@ -103,12 +110,12 @@ def start(
         folder = stack.enter_context(open_run(workdir, config, safe, process, live, script_name()))
         if hosts and not process:
             hosts.meet("workdir")
-        first_on_disk = not process and isinstance(workdir, Path)
+        shown = looked_at and not process and isinstance(workdir, Path)
         # A person reads it while the run goes on; in a log, what went wrong stays the only line.
-        if first_on_disk and sys.stderr.isatty():
+        if shown and sys.stderr.isatty():
             print(view, file=sys.stderr, flush=True)
         main(settings, workdir if live else folder)
-        if first_on_disk and not sys.stderr.isatty():
+        if shown and not sys.stderr.isatty():
             print(view, file=sys.stderr, flush=True)
     if isinstance(workdir, StorePath) and not process:
         print(f"{workdir}: everything is there")
@@ -140,11 +147,12 @@ def _help(
     )
 
 
-def run_config(main: Callable[[ConfigDict], None], config: str) -> None:
+def run_config(main: Callable[[ConfigDict], None], config: str, continues: bool = False) -> None:
     """Parses `--config` together with the flags that the script has defined, and calls `main(config)`.
 
     Args:
       config: default config file and variant. `find_config` says where files are looked for.
+      continues: whether the same command again goes on after Ctrl-C.
     """
 
     def entry(argv: list[str]) -> None:
@@ -152,7 +160,7 @@ def run_config(main: Callable[[ConfigDict], None], config: str) -> None:
             raise UserError(f"unexpected argument {argv[1]!r}: settings are given as --config.key=value")
         main(flag.value)
 
-    with user_errors():
+    with user_errors(continues):
         # The overrides on the command line are applied to the default already here.
         argv = find_configs(sys.argv)
         with _command_line(argv, config):
@@ -210,7 +218,16 @@ def _command_line(argv: list[str], config: str) -> Iterator[None]:
         yield
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, ImportError, OSError) as error:
         reason = _reason(error, argv, config) if config else ""
-        raise UserError(reason or " ".join(str(error).split())) from error
+        raise UserError(reason or _plainly(" ".join(str(error).split()))) from error
+
+
+def _plainly(reason: str) -> str:
+    """Says what absl says of a flag that is missing, or that is no number, in this project's words."""
+    if found := re.match(r"flag --(\w+)=None: ", reason):
+        return f"--{found[1]} is missing: see --help"
+    if found := re.match(r"flag (--\w+=.*): (?:invalid literal for int|could not convert)", reason):
+        return f"{found[1]}: give a number"
+    return reason
 
 
 def _reason(error: Exception, argv: list[str], config: str) -> str:

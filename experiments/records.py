@@ -129,7 +129,9 @@ def export(data: AnyPath, output: str, format_: str, images: bool) -> None:
         try:
             from rmsweb_jax.records.parquet import export_parquet
         except ImportError as error:
-            raise UserError(f"Parquet needs pyarrow: pip install 'rmsweb-jax[parquet]' ({error})") from error
+            raise UserError(
+                f"Parquet needs pyarrow: pip install '.[parquet]' in the checkout ({error})"
+            ) from error
         count = export_parquet(data, path, images)
     print(f"{path}: {count} records")
 
@@ -180,7 +182,7 @@ def main() -> None:
             raise UserError(f"--data: {folder} is no folder")
         commands[argv[1]]()
 
-    with cli.user_errors():
+    with cli.user_errors(continues=False):
         app.run(entry, flags_parser=cli.parse_flags)
 
 

@@ -1,4 +1,4 @@
-"""Serves a policy: POST /v1/chat/completions, GET /v1/models, /health and /metrics.
+"""Serves a policy: POST /v1/chat/completions and /v1/responses, GET /v1/models, /health and /metrics.
 
     python -m experiments.serve --config=configs/serve.py:demo --config.model=tiny_base --workdir=/tmp/serve
 

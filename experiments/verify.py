@@ -502,7 +502,7 @@ def main() -> None:
         golden_file = local_path(golden.value, "--golden") if golden.value else None
         verify(folder, local_path(output.value, "--output"), golden_file)
 
-    with cli.user_errors():
+    with cli.user_errors(continues=False):
         app.run(entry, flags_parser=cli.parse_flags)
 
 

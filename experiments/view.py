@@ -128,5 +128,5 @@ def _user_cache() -> Path:
 
 
 if __name__ == "__main__":
-    with user_errors():
+    with user_errors(continues=False):
         app.run(main, flags_parser=parse_flags)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rmsweb_jax.actions import Action, Reply, ReplyError, parse_reply, render_reply, score_response
     from rmsweb_jax.api import Policy, train_rl, train_sft
     from rmsweb_jax.errors import UserError
+    from rmsweb_jax.export.adapters import merge_adapters
     from rmsweb_jax.qwen3_vl.checkpoint import load_model
     from rmsweb_jax.qwen3_vl.processor import Processor
     from rmsweb_jax.records.dataset import read_dataset, write_dataset
@@ -60,6 +61,7 @@ __all__ = [
     "__version__",
     "contrast",
     "load_model",
+    "merge_adapters",
     "parse_reply",
     "read_dataset",
     "render_reply",
@@ -73,6 +75,7 @@ _NAMES = {
     "actions": ("Action", "Reply", "ReplyError", "parse_reply", "render_reply", "score_response"),
     "api": ("Policy", "train_rl", "train_sft"),
     "errors": ("UserError",),
+    "export.adapters": ("merge_adapters",),
     "qwen3_vl.checkpoint": ("load_model",),
     "qwen3_vl.processor": ("Processor",),
     "records.dataset": ("read_dataset", "write_dataset"),

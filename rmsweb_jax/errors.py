@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from rmsweb_jax.signals import describe, end_at_once, exit_code, interrupt_main
+from rmsweb_jax.signals import AGAIN, describe, end_at_once, exit_code, interrupt_main
 
 
 class UserError(Exception):
@@ -33,8 +33,7 @@ class StoppedError(UserError):
     exit_code = 75
 
     def __init__(self, saved: str, cause: str = "a signal", continues: bool = True):
-        how = ": run the same command again to continue" if continues else ""
-        super().__init__(f"{describe(cause)}; {saved}{how}")
+        super().__init__(f"{describe(cause)}; {saved}{AGAIN * continues}")
         self.exit_code = exit_code(cause)
 
 
@@ -51,8 +50,12 @@ class UnreachableError(UserError):
 
 
 @contextlib.contextmanager
-def user_errors() -> Iterator[None]:
-    """Turns errors that users can cause, and signals, into one line on standard error and an exit code."""
+def user_errors(continues: bool = True) -> Iterator[None]:
+    """Turns errors that users can cause, and signals, into one line on standard error and an exit code.
+
+    Args:
+      continues: whether the same command again goes on after Ctrl-C.
+    """
     if "jax" in sys.modules:
         end_at_once()
     else:
@@ -60,22 +63,27 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        if (known := user_message(error)) is None:
+        if (known := user_message(error, continues)) is None:
             raise
         message, code = known
         print(f"error: {message}", file=sys.stderr, flush=True)
         sys.exit(code)
 
 
-def user_message(error: BaseException) -> tuple[str, int] | None:
-    """Returns the line and the exit code for an error that users can cause; None for any other error."""
+def user_message(error: BaseException, continues: bool = True) -> tuple[str, int] | None:
+    """Returns the line and the exit code for an error that users can cause; None for any other error.
+
+    Args:
+      continues: see `user_errors`.
+    """
     if isinstance(error, UserError):
         return str(error), error.exit_code
     if isinstance(error, ModuleNotFoundError):
         message = missing_extra(error)
         return (message, 2) if message else None
     if isinstance(error, KeyboardInterrupt):
-        stop = StoppedError("what was done is kept", error.args[0] if error.args else "SIGINT")
+        cause = error.args[0] if error.args else "SIGINT"
+        stop = StoppedError("what was done is kept", cause, continues)
         return str(stop), stop.exit_code
     if isinstance(error, OSError):
         where = error.filename or "output"
@@ -109,4 +117,4 @@ def missing_extra(error: ModuleNotFoundError) -> str:
     frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
     side = "collect" if any(name.split(".")[0] == "collection" for name in frames) else "train"
     extra = side if side in extras else extras[0] if extras else ""
-    return f"{error}: pip install 'rmsweb-jax[{extra}]'" if extra else ""
+    return f"{error}: pip install '.[{extra}]' in the checkout" if extra else ""

@@ -36,6 +36,9 @@ _SHOW_CURSOR = "\x1b[?25h"
 # Warning options of this process are its options, too.
 _QUIET_TRACKER = "ignore:resource_tracker"
 
+# What the line of a run says that its command continues.
+AGAIN = ": run the same command again to continue"
+
 Leave = Callable[[int, str], NoReturn]
 
 _active: list[StopRequest] = []
@@ -105,7 +108,7 @@ def interrupt_main() -> None:
     _writer = -1
 
 
-def end_at_once(leave: Leave | None = None) -> None:
+def end_at_once(leave: Leave | None = None, continues: bool | None = None) -> None:
     """Makes signals end the process, unless a `StopRequest` notes them, also while its threads are in C++.
 
     The interpreter's own handler writes to a pipe at once, also while the main thread is in the compiler, and
@@ -113,9 +116,11 @@ def end_at_once(leave: Leave | None = None) -> None:
 
     Args:
       leave: ends the process; None: the one that was given before, at first `leave_process`.
+      continues: whether the same command goes on; None: as was given before, at first False.
     """
-    global _writer, _leave
+    global _writer, _leave, _continues
     _leave = leave or _leave
+    _continues = _continues if continues is None else continues
     if _writer >= 0:
         return
     sys.warnoptions.append(_QUIET_TRACKER)
@@ -159,6 +164,7 @@ def exit_process(code: int, line: str = "") -> NoReturn:
 
 
 _leave: Leave = leave_process
+_continues = False
 
 
 def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
@@ -195,7 +201,7 @@ def _listen(reader: int) -> None:
                 continue
             if not ending:
                 ending = time.monotonic()
-                line = f"{describe(cause)}; what was saved before is kept"
+                line = f"{describe(cause)}; what was saved before is kept{AGAIN * _continues}"
                 threading.Thread(target=_leave, args=(exit_code(cause), line), daemon=True).start()
             elif time.monotonic() - ending > _REPEATED_S:
                 os._exit(exit_code(cause))  # It waits for other hosts to hear of it.

@@ -186,7 +186,7 @@ def require_package(scheme: str) -> None:
     """Raises UserError if the packages of a known scheme are not installed."""
     name, extra = _PACKAGES[scheme]
     if util.find_spec(name) is None:
-        raise UserError(f"{scheme}:// needs {name}: pip install 'rmsweb-jax[{extra}]'")
+        raise UserError(f"{scheme}:// needs {name}: pip install '.[{extra}]' in the checkout")
 
 
 @functools.cache

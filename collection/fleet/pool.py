@@ -230,8 +230,7 @@ class RayPool(Pool[Any]):
             self._errors, self._ray = map(importlib.import_module, ("ray.exceptions", "ray"))
         except ImportError as error:
             raise UserError(
-                "config.fleet.engine=ray: Ray is not installed; pip install 'rmsweb-jax[fleet]', or take "
-                "local"
+                "config.fleet.engine=ray: Ray is not installed; pip install '.[fleet]', or take local"
             ) from error
         self._own = not self._ray.is_initialized()
         if self._own:

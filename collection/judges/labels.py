@@ -133,7 +133,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
                 number += 1
                 rows += [json.loads(line)] if line.strip() else []
     except ImportError as error:
-        raise UserError(f"Parquet needs pyarrow: pip install 'rmsweb-jax[parquet]' ({error})") from error
+        raise UserError(f"Parquet needs pyarrow: pip install '.[parquet]' ({error})") from error
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}: give a file of {_WHAT}") from error
     except ValueError as error:

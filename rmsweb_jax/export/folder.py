@@ -73,7 +73,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
       UserError: `folder` is not empty.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder}: is not empty: delete it, or export to another --workdir")
+        raise UserError(f"{folder}: is not empty: delete it, or give another folder")
     make_folder(folder.parent)
     for path in folder.parent.glob(f".{folder.name}.*.tmp"):
         shutil.rmtree(path)  # Left by a killed run.

@@ -34,6 +34,8 @@ from rmsweb_jax.records.files import make_folder, sync_folder
 from rmsweb_jax.storage import StorePath, fetch_folder, parse_path
 
 INDEX_FILE, SINGLE_FILE = "model.safetensors.index.json", "model.safetensors"
+# That of PEFT.
+ADAPTER_FILE = "adapter_config.json"
 MAX_FILE_BYTES = 5 * 10**9
 _AGAIN = "copy or download the model again"
 # Others are quantized: without their scales they are nonsense.
@@ -264,34 +266,42 @@ def _check_copied_head(folder: TensorFolder) -> None:
         )
 
 
-def resolve_model(name: str | os.PathLike[str]) -> Path:
+def resolve_model(name: str | os.PathLike[str], file: str = "config.json") -> Path:
     """Finds the folder of a model: the packaged one ("tiny_base"), a path, or one of the Hugging Face Hub.
 
     A Hub model (`org/name`) or a folder in a bucket is downloaded, unless the local cache has it already.
 
+    Args:
+      file: what the folder must hold: `config.json`, or `ADAPTER_FILE` for adapters.
+
     Raises:
-      UserError: there is no `config.json` there, and no such model on the Hub.
+      UserError: it is not there, nor on the Hub; of adapters in place of a model it says so.
     """
     path = parse_path(str(name), "model")
-    if isinstance(path, StorePath):
-        if not (path / "config.json").exists():
-            raise UserError(f"no model at {path} (config.json is missing): give a model folder")
-        return fetch_folder(path)
     packaged = Path(str(resources.files("rmsweb_jax"))) / "tiny_base"
-    folder = packaged if str(name) == "tiny_base" else Path(name)
-    if (folder / "config.json").exists():
-        return folder
+    folder = path if isinstance(path, StorePath) else packaged if str(name) == "tiny_base" else Path(name)
     problem = ""
     # A folder that does not exist in one that does is a mistyped path.
-    if _HUB_NAME.fullmatch(str(name)) and not folder.parent.exists():
+    if isinstance(folder, Path) and _HUB_NAME.fullmatch(str(name)) and not folder.parent.exists():
         try:
-            return _download(str(name))
+            folder = _download(str(name))
         except (OSError, ValueError) as error:
             problem = f", nor on the Hugging Face Hub ({str(error).splitlines()[0]})"
-    raise UserError(
-        f"no model at {folder} (config.json is missing){problem}: give a model folder, tiny_base or the name "
-        "of a Hub model (org/name)"
-    )
+    if (folder / file).exists():
+        return fetch_folder(folder) if isinstance(folder, StorePath) else folder
+    if (folder / ADAPTER_FILE).exists():
+        try:
+            base = json.loads((folder / ADAPTER_FILE).read_bytes())["base_model_name_or_path"]
+        except (ValueError, LookupError, TypeError):
+            base = None
+        raise UserError(
+            f"{name}: this is an adapter of {base or 'a model that it does not name'}: merge it first, by "
+            f"python -m experiments.merge --adapter={name} --output=FOLDER (rmsweb_jax.merge_adapters)"
+        )
+    kind, give = "model", "a model folder, tiny_base or the name of a Hub model (org/name)"
+    if file == ADAPTER_FILE:
+        kind, give = "adapter", "a PEFT folder or the name of one on the Hub (org/name)"
+    raise UserError(f"no {kind} at {folder} ({file} is missing){problem}: give {give}")
 
 
 def _download(name: str) -> Path:

@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding
 from safetensors.numpy import load_file, save_file
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import file_errors, gather, read_shapes
+from rmsweb_jax.qwen3_vl.checkpoint import ADAPTER_FILE, file_errors, gather, read_shapes
 from rmsweb_jax.qwen3_vl.config import shortened
 from rmsweb_jax.qwen3_vl.layers import Linear, LoRA, LoRAParam
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
@@ -230,7 +230,7 @@ def peft_config(config: LoRAConfig, listed: bool = False) -> dict[str, Any]:
     }
 
 
-CONFIG_FILE = "adapter_config.json"
+CONFIG_FILE = ADAPTER_FILE
 WEIGHTS_FILE = "adapter_model.safetensors"
 
 # Fields of PEFT's LoraConfig that do not change what the stored matrices compute. Which matrices have an
@@ -243,6 +243,8 @@ NEUTRAL = frozenset({
     "use_rslora",
 })
 # fmt: on
+# Fields that `rmsweb_jax.merge_adapters` reads and that adapters on a model have no place for.
+MERGED = frozenset({"rank_pattern", "alpha_pattern", "use_dora"})
 # The other fields that are not empty by default, each with the values that plain LoRA has.
 PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
@@ -359,7 +361,7 @@ def _take(
 def _read_config(path: Path) -> LoRAConfig:
     try:
         settings = json.loads(path.read_bytes())
-        _check_plain(path, settings)
+        check_plain(path, settings)
         # Rank-stabilized LoRA divides by the root of the rank, ours by the rank.
         scale = math.sqrt(settings["r"]) if settings.get("use_rslora") else 1.0
         alpha, dropout = scale * settings["lora_alpha"], settings.get("lora_dropout", 0.0)
@@ -375,15 +377,26 @@ def _read_config(path: Path) -> LoRAConfig:
         ) from error
 
 
-def _check_plain(path: Path, settings: dict[str, Any]) -> None:
-    """Refuses each setting, also of other versions of PEFT, that may change what the matrices compute."""
+def check_plain(path: Path, settings: dict[str, Any], merging: bool = False) -> None:
+    """Refuses each setting, also of other versions of PEFT, that may change what the matrices compute.
+
+    Args:
+      merging: those of `MERGED` are read.
+
+    Raises:
+      UserError: a setting is one of these.
+    """
     # The method first: another one has fields of its own.
     for field, value in {"peft_type": settings.get("peft_type"), **settings}.items():
         # Null, false and empty values switch off any setting; a zero may well change what is computed.
         empty = value is None or value is False or value in ("", [], {})
         plain = any(type(value) is type(one) and value == one for one in PLAIN.get(field, ()))
-        if field not in NEUTRAL and not plain and (field == "peft_type" or not empty):
-            raise UserError(
-                f"{path}: {field} is {shortened(value)}; only plain LoRA is supported: merge the adapters "
-                "into the base with PEFT, or save them with path_initial_model_for_weight_conversion"
+        known = NEUTRAL | MERGED if merging else NEUTRAL
+        if field not in known and not plain and (field == "peft_type" or not empty):
+            how = (
+                "merge the adapters into the base first, by experiments.merge"
+                if field in MERGED
+                else "merge the adapters into the base with PEFT, or save them with "
+                "path_initial_model_for_weight_conversion"
             )
+            raise UserError(f"{path}: {field} is {shortened(value)}; only plain LoRA is supported: {how}")

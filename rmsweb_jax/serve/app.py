@@ -1,4 +1,4 @@
-"""The HTTP API: chat completions, models, adapters, health and metrics.
+"""The HTTP API: chat completions, responses, models, adapters, health and metrics.
 
 A request becomes a `Generation`, whose engine request is drawn in the engine's thread; what is drawn comes
 back through a queue of the event loop, and the generation makes the answer.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import functools
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from rmsweb_jax.serve.engine import Report, ServingEngine
 from rmsweb_jax.serve.grammar import Grammars
 from rmsweb_jax.serve.http import AuthMiddleware, read_json
 from rmsweb_jax.serve.protocol import (
+    FAILED,
     ApiError,
     ChatRequest,
     LoadAdapterRequest,
@@ -40,10 +41,10 @@ from rmsweb_jax.serve.protocol import (
     to_messages,
 )
 from rmsweb_jax.serve.replies import Generation
+from rmsweb_jax.serve.responses import ResponsesGeneration, ResponsesRequest, named_as_here
 
 # nginx's status for a client that closed its connection. Only our own counters see it.
 _CLIENT_GONE = 499
-_FAILED = ApiError("the server failed; see its log", status=500)
 
 
 def make_app(
@@ -58,6 +59,7 @@ def make_app(
     handlers = _Handlers(engine, processor, settings, schema)
     routes = [
         Route("/v1/chat/completions", handlers.chat, methods=["POST"]),
+        Route("/v1/responses", handlers.responses, methods=["POST"]),
         Route("/v1/models", handlers.models),
         Route("/v1/models/{name:path}", handlers.model),
         Route("/health", handlers.health),
@@ -83,7 +85,7 @@ async def _answer_error(_: Request, error: Exception) -> Response:
         headers = error.headers
         error = ApiError(str(error.detail), status=error.status_code)
     elif not isinstance(error, ApiError):
-        error = _FAILED
+        error = FAILED
     if error.status in (408, 413):
         # The rest of the body is not read.
         headers = {"Connection": "close"}
@@ -106,13 +108,17 @@ class _Handlers:
 
     # --- replies
 
-    def _generation(self, body: bytes) -> Generation:
-        """Reads a request; everything that a client can cause is refused here.
+    def _generation(self, asked: ChatRequest, kind: Callable[..., Generation]) -> Generation:
+        """Begins a request; everything that a client can cause is refused here.
+
+        Args:
+          kind: the answer's form.
 
         Raises:
           ApiError: the request is wrong, or exceeds the engine's sizes.
         """
-        asked = parse_body(ChatRequest, body)
+        if self._settings.turns == "last":
+            asked = asked.last_turn()
         messages, images = to_messages(asked, self._settings.max_images)
         parts = (part for message in messages for part in message.content)
         size = sum(len(part.text) for part in parts if isinstance(part, TextPart))
@@ -146,12 +152,25 @@ class _Handlers:
         # Random keys are folded from 32-bit numbers, so a 64-bit seed is passed in two halves.
         halves = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
         request = EngineRequest(example, sampling, *halves, constrain=grammar)
-        return Generation(asked, asked.model or self._settings.names[0], request, self._processor)
+        return kind(asked, asked.model or self._settings.names[0], request, self._processor)
 
     async def chat(self, request: Request) -> Response:
+        return await self._reply(
+            request, lambda body: self._generation(parse_body(ChatRequest, body), Generation)
+        )
+
+    async def responses(self, request: Request) -> Response:
+        def begin(body: bytes) -> Generation:
+            with named_as_here():
+                asked = parse_body(ResponsesRequest, body)
+                return self._generation(asked.as_chat(), functools.partial(ResponsesGeneration, asked))
+
+        return await self._reply(request, begin)
+
+    async def _reply(self, request: Request, begin: Callable[[bytes], Generation]) -> Response:
         body = await read_json(request, self._settings)
         # Parsing, resizing images and compiling a schema would block the event loop.
-        generation = await asyncio.to_thread(self._generation, body)
+        generation = await asyncio.to_thread(begin, body)
         loop, reports = asyncio.get_running_loop(), asyncio.Queue[Report | None]()
 
         def on_report(report: Report) -> None:
@@ -166,7 +185,7 @@ class _Handlers:
             raise self._unknown(adapter) from None
         changes = self._follow(generation, reports)
         if generation.asked.stream:
-            return StreamingResponse(_events(changes, generation), media_type="text/event-stream")
+            return StreamingResponse(generation.events(changes), media_type="text/event-stream")
         # The body has been read, so the next message can only be a disconnect; a stream's response waits for
         # one itself.
         gone = asyncio.ensure_future(request.receive())
@@ -253,23 +272,3 @@ class _Handlers:
 
     async def metrics(self, _: Request) -> Response:
         return Response(self._engine.metrics.text(), media_type="text/plain; version=0.0.4")
-
-
-async def _events(changes: AsyncIterator[int], generation: Generation) -> AsyncIterator[bytes]:
-    """Writes a stream of server-sent events; an error ends it as an event."""
-
-    def event(body: Any) -> bytes:
-        return b"data: " + orjson.dumps(body) + b"\n\n"
-
-    try:
-        async for index in changes:
-            if (body := generation.chunk(index)) is not None:
-                yield event(body)
-        if (body := generation.last_chunk()) is not None:
-            yield event(body)
-    except ApiError as error:
-        yield event(error.body)
-    except Exception:
-        logging.exception("a stream failed")
-        yield event(_FAILED.body)
-    yield b"data: [DONE]\n\n"

@@ -118,7 +118,7 @@ class ServingEngine:
             load_adapters(model, folder)
             paths = [path for path, _ in nnx.to_flat_state(nnx.state(model, LoRAParam))]
             if any("self_attn" not in path or "language_model" not in path for path in paths):
-                raise UserError("adapters outside the decoder's attention: merge them into the model")
+                raise UserError("adapters outside the decoder's attention: merge them by experiments.merge")
             new = self.engine.prepare_adapters(model)
         except UserError as error:
             raise ApiError(f"lora_path: {error}", "lora_path") from None

@@ -44,7 +44,9 @@ class AuthMiddleware:
             return
 
         async def counted(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start" and scope["path"].endswith("completions"):
+            if message["type"] == "http.response.start" and scope["path"].endswith(
+                ("completions", "responses")
+            ):
                 self._responses.labels(str(message["status"])).inc()
             await send(message)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import itertools
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -50,7 +51,12 @@ class ApiError(Exception):
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-class _Strict(BaseModel):
+FAILED = ApiError("the server failed; see its log", status=500)
+
+
+class Strict(BaseModel):
+    """A part of a request; fields that it does not name are refused."""
+
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
@@ -62,28 +68,28 @@ class _Strict(BaseModel):
         return values
 
 
-_Body = TypeVar("_Body", bound=_Strict)
+_Body = TypeVar("_Body", bound=Strict)
 _Item = TypeVar("_Item")
 # Ends at its first error: one of each item would take long.
-_List = Annotated[list[_Item], Field(fail_fast=True)]
+ListOf = Annotated[list[_Item], Field(fail_fast=True)]
 
 
-class _ImageUrl(_Strict):
+class _ImageUrl(Strict):
     url: str
     detail: str | None = None
 
 
-class _TextContent(_Strict):
+class _TextContent(Strict):
     type: Literal["text"]
     text: str
 
 
-class _RefusalContent(_Strict):
+class _RefusalContent(Strict):
     type: Literal["refusal"]
     refusal: str
 
 
-class _ImageContent(_Strict):
+class _ImageContent(Strict):
     type: Literal["image_url"]
     image_url: _ImageUrl
 
@@ -91,12 +97,12 @@ class _ImageContent(_Strict):
 _Content = Annotated[_TextContent | _RefusalContent | _ImageContent, Field(discriminator="type")]
 
 
-class _FunctionCall(_Strict):
+class _FunctionCall(Strict):
     name: str
     arguments: str = "{}"
 
 
-class _ToolCall(_Strict):
+class _ToolCall(Strict):
     id: str = ""
     type: Literal["function"] = "function"
     function: _FunctionCall
@@ -105,12 +111,12 @@ class _ToolCall(_Strict):
     provider_specific_fields: Any = None
 
 
-class ChatMessage(_Strict):
+class ChatMessage(Strict):
     """One message; content is text or a list of text and image parts."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | _List[_Content] | None = None
-    tool_calls: _List[_ToolCall] | None = None
+    content: str | ListOf[_Content] | None = None
+    tool_calls: ListOf[_ToolCall] | None = None
     tool_call_id: str | None = None
     # SDKs send back what they got; these are not read.
     name: str | None = None
@@ -122,14 +128,14 @@ class ChatMessage(_Strict):
     annotations: list[Any] | None = None
 
 
-class _Function(_Strict):
+class _Function(Strict):
     name: str = Field(min_length=1)
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class Tool(_Strict):
+class Tool(Strict):
     """A function that the model may call."""
 
     type: Literal["function"]
@@ -141,16 +147,16 @@ class Tool(_Strict):
         return {"type": "function", "function": function}
 
 
-class _FunctionName(_Strict):
+class _FunctionName(Strict):
     name: str
 
 
-class _ToolChoice(_Strict):
+class _ToolChoice(Strict):
     type: Literal["function"]
     function: _FunctionName
 
 
-class _NamedSchema(_Strict):
+class _NamedSchema(Strict):
     name: str = ""
     description: str | None = None
     # Not named `schema`, which is a method of pydantic's models.
@@ -158,7 +164,7 @@ class _NamedSchema(_Strict):
     strict: bool | None = None
 
 
-class ResponseFormat(_Strict):
+class ResponseFormat(Strict):
     """Constraint on replies: none, any JSON object, or a JSON schema."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -179,12 +185,12 @@ class ResponseFormat(_Strict):
         return self.json_schema.body
 
 
-class _StreamOptions(_Strict):
+class _StreamOptions(Strict):
     include_usage: bool = False
     include_obfuscation: bool | None = None
 
 
-class ChatRequest(_Strict):
+class ChatRequest(Strict):
     """Body of POST /v1/chat/completions, with vLLM's additions.
 
     Attributes:
@@ -196,7 +202,7 @@ class ChatRequest(_Strict):
       parallel_tool_calls: False keeps the first call of a reply.
     """
 
-    messages: _List[ChatMessage] = Field(min_length=1)
+    messages: ListOf[ChatMessage] = Field(min_length=1)
     model: str | None = None
     temperature: float | None = Field(default=None, ge=0.0, le=5.0, allow_inf_nan=False)
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
@@ -209,15 +215,15 @@ class ChatRequest(_Strict):
     frequency_penalty: float | None = Field(default=None, ge=-2.0, le=2.0)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    stop: str | _List[str] | None = None
+    stop: str | ListOf[str] | None = None
     response_format: ResponseFormat | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP)
-    tools: _List[Tool] | None = None
+    tools: ListOf[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | _ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     return_token_ids: bool | None = None
-    stop_token_ids: _List[int] | None = None
+    stop_token_ids: ListOf[int] | None = None
     ignore_eos: bool | None = None
     logit_bias: dict[int, Annotated[float, Field(ge=-100, le=-100)]] | None = Field(
         default=None, max_length=1000
@@ -226,7 +232,7 @@ class ChatRequest(_Strict):
     # defaults are those of the model's folder.
     min_p: float | None = Field(default=None, ge=0.0, le=0.0)
     repetition_penalty: float | None = Field(default=None, ge=1.0, le=1.0)
-    modalities: _List[Literal["text"]] | None = None
+    modalities: ListOf[Literal["text"]] | None = None
     add_generation_prompt: Literal[True] | None = None
     include_stop_str_in_output: Literal[False] | None = None
     skip_special_tokens: Literal[False] | None = None
@@ -260,6 +266,16 @@ class ChatRequest(_Strict):
     def num_top(self) -> int | None:
         """Likely tokens that are reported with each token's log-probability; None reports neither."""
         return self.top_logprobs or 0 if self.logprobs else None
+
+    def last_turn(self) -> ChatRequest:
+        """Keeps the system messages, and the last user message or the tool results that are in its place."""
+        turns = itertools.groupby(self.messages, key=lambda message: message.role)
+        asked = [list(turn) for role, turn in turns if role in ("user", "tool")]
+        if not asked:
+            return self
+        last = asked[-1] if asked[-1][0].role == "tool" else asked[-1][-1:]
+        system = [message for message in self.messages if message.role in ("system", "developer")]
+        return self.model_copy(update={"messages": [*system, *last]})
 
     def sampling(self, most: int) -> Sampling:
         """Makes the settings of the engine.
@@ -328,14 +344,14 @@ class ChatRequest(_Strict):
         return found
 
 
-class LoadAdapterRequest(_Strict):
+class LoadAdapterRequest(Strict):
     """Body of POST /v1/load_lora_adapter: a PEFT folder, and a name for it."""
 
     lora_name: str = Field(min_length=1)
     lora_path: str = Field(min_length=1)
 
 
-class UnloadAdapterRequest(_Strict):
+class UnloadAdapterRequest(Strict):
     """Body of POST /v1/unload_lora_adapter."""
 
     lora_name: str

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import time
 import uuid
+from collections.abc import AsyncIterator
 from typing import Any
+
+import orjson
 
 from rmsweb_jax.decoding.requests import Drawn, Request, TopTokens
 from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.serve.protocol import ApiError, ChatRequest
-from rmsweb_jax.serve.tools import OPEN, parse_calls
+from rmsweb_jax.serve.protocol import FAILED, ApiError, ChatRequest
+from rmsweb_jax.serve.tools import CLOSE, OPEN, parse_calls
 
 # What an incomplete character decodes to.
 _REPLACEMENT = "�"
@@ -47,8 +51,16 @@ class Reply:
     sent_tokens: int = 0
 
 
+def known_error(error: Exception) -> ApiError:
+    """Returns what a client gets of an error that ends a stream; one that is no one's intention is logged."""
+    if isinstance(error, ApiError):
+        return error
+    logging.error("a stream failed", exc_info=error)
+    return FAILED
+
+
 class Generation:
-    """A request under way.
+    """A request under way, and its answer in the form of chat completions.
 
     Args:
       asked: what the client sent.
@@ -62,7 +74,7 @@ class Generation:
     def __init__(self, asked: ChatRequest, name: str, request: Request, processor: Processor):
         self.asked, self.name, self.request, self._processor = asked, name, request, processor
         self.replies = [Reply() for _ in range(request.sampling.num_samples)]
-        self._tools = bool(asked.offered)
+        self._tools, self._forced = bool(asked.offered), bool(asked.forced)
         self._id = f"chatcmpl-{uuid.uuid4().hex}"
         self._created = int(time.time())
 
@@ -95,6 +107,10 @@ class Generation:
         reply.cut = self._stop(reply, before) and report.finish is None
         if reply.finish is not None and self._tools:
             self._find_calls(reply)
+            if self._forced and not reply.calls:
+                count = len(reply.tokens)
+                message = f"tool_choice: the call is cut after {count} tokens: allow more, and no stop text"
+                raise ApiError(message, "tool_choice")
         return report.sample
 
     def _stop(self, reply: Reply, before: int) -> bool:
@@ -113,6 +129,9 @@ class Generation:
 
     def _find_calls(self, reply: Reply) -> None:
         reply.text, calls = parse_calls(reply.text)
+        before, tag, after = reply.text.rpartition(OPEN)
+        if reply.finish == "length" and tag and CLOSE not in after:
+            reply.text = before.rstrip()  # The beginning of a call that was cut is no text.
         if self.asked.parallel_tool_calls is False:
             calls = calls[:1]
         reply.calls = [
@@ -156,6 +175,26 @@ class Generation:
         ids = {} if reply.begun else self._prompt_ids()
         reply.begun, reply.sent_tokens = True, places.stop
         return self._chunk([choice]) | ids
+
+    async def events(self, changes: AsyncIterator[int]) -> AsyncIterator[bytes]:
+        """Writes a stream of server-sent events; an error ends it as an event.
+
+        Args:
+          changes: the index of a reply each time that it may have changed.
+        """
+
+        def event(body: Any) -> bytes:
+            return b"data: " + orjson.dumps(body) + b"\n\n"
+
+        try:
+            async for index in changes:
+                if (body := self.chunk(index)) is not None:
+                    yield event(body)
+            if (body := self.last_chunk()) is not None:
+                yield event(body)
+        except Exception as error:
+            yield event(known_error(error).body)
+        yield b"data: [DONE]\n\n"
 
     def last_chunk(self) -> dict[str, Any] | None:
         """Makes the chunk of the usage; None if the client asks for none."""

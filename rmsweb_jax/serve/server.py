@@ -48,9 +48,16 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
     folder = resolve_model(settings.model)
     settings = settings.model_copy(update={"api_key": read_api_key(settings.api_key_env, settings.host)})
     with contextlib.closing(bind(settings.port, settings.host)) as sock:
+        print(f"loading {folder}", flush=True)
         engine, processor, schema = make_engine(settings, folder)
+        print("compiling its programs: the server answers when all are ready", flush=True)
         progress = Progress(workdir, "serve", 1)
-        engine.engine.warm_up(lambda done, total: progress.update(done, "compiled", total))
+
+        def compiled(done: int, total: int) -> None:
+            progress.update(done, "compiled", total)
+            print(f"compiled {done} of {total}", flush=True)
+
+        engine.engine.warm_up(compiled)
         engine.start()
         with contextlib.closing(engine), StopRequest() as stop:
             # Bound at the start, so that a taken port fails before compiling; listening only now, so that
@@ -58,6 +65,9 @@ def serve(settings: ServeSettings, workdir: Path) -> None:
             sock.listen(1024)
             state = {"url": base_url(sock), "model": settings.names[0], "pid": os.getpid()}
             write_atomic(endpoint, json.dumps(state).encode())
+            print(
+                f"the server is ready at {state['url']}, model {state['model']!r}; Ctrl-C ends it", flush=True
+            )
             app = make_app(engine, processor, settings, schema)
             server = make_http_server(app, settings.read_seconds, settings.drain_seconds, engine.close, stop)
             try:

@@ -12,10 +12,11 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
-from PIL import Image
+from safetensors.numpy import load_file, save_file
 
-from rmsweb_jax import ImageStore, RlPrompt, read_dataset, write_dataset
+from rmsweb_jax import ImageStore, Policy, RlPrompt, UserError, read_dataset, write_dataset
 from tests.llm.answers import completion
 from tests.llm.server import ModelServer
 from tests.policies import REPLY, random_messages
@@ -26,6 +27,7 @@ RUN = {
     "add_an_ablation",
     "browse_with_any_model",
     "chat_with_a_policy",
+    "foreign_adapter",
     "my_own_loss",
     "own_actor",
     "own_judge",
@@ -113,6 +115,27 @@ def test_own_actor_and_judge_by_their_commands(tmp_path):
     assert sheet["judges"]["own_judge:Grounded"]["passed"] == 3
 
 
+def test_foreign_adapter(tmp_path, random_policy):
+    """One on all linear layers, with the names of PEFT, whose merged model is loaded in place of its base."""
+    base, rng, tensors = load_file(random_policy / "model.safetensors"), np.random.default_rng(0), {}
+    for name, weight in base.items():
+        if ".layers." in name and weight.ndim == 2:
+            for letter, shape in (("A", (4, weight.shape[1])), ("B", (weight.shape[0], 4))):
+                key = f"base_model.model.{name.removesuffix('.weight')}.lora_{letter}.weight"
+                tensors[key] = rng.standard_normal(shape, np.float32)
+    (tmp_path / "adapter").mkdir()
+    save_file(tensors, tmp_path / "adapter/adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": "all-linear"}
+    settings |= {"base_model_name_or_path": str(random_policy)}
+    (tmp_path / "adapter/adapter_config.json").write_text(json.dumps(settings))
+    run("foreign_adapter", tmp_path, "adapter", "merged")
+    merged = load_file(tmp_path / "merged/model.safetensors")
+    changed = {name for name in base if not np.array_equal(merged[name], base[name])}
+    assert len(changed) == len(tensors) / 2 and merged.keys() == base.keys()
+    with pytest.raises(UserError, match=rf"this is an adapter of {random_policy}: merge it first"):
+        Policy.load(tmp_path / "adapter")
+
+
 def write_prompts(folder: Path, count: int) -> None:
     images = ImageStore(folder)
     prompts = [
@@ -165,7 +188,7 @@ def test_the_readme(tmp_path, random_policy):
     """The Python of the README, with a folder of a model as its comment says, where the demo has run."""
     folder = tmp_path / "runs/demo/mine/prompts"
     write_prompts(folder, 2)
-    Image.new("RGB", (64, 64)).save(tmp_path / "screenshot.png")
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert code.count('"tiny_base"') == 1  # test_chat_with_a_policy loads it, and it is much slower.
     lines = run_python(tmp_path, "-c", code.replace("tiny_base", str(random_policy))).splitlines()

@@ -168,13 +168,33 @@ def test_workdir_that_cannot_be_made_or_written(script, tmp_path):
 def test_missing_extra_names_the_pip_command(module, package, extra):
     source = f"import sys, experiments; sys.modules['{module}'] = None; import {package}"
     result = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True)
-    assert_one_line(result, module, f"pip install 'rmsweb-jax[{extra}]'", code=1)
+    assert_one_line(result, module, f"pip install '.[{extra}]' in the checkout", code=1)
 
 
 def test_a_missing_module_of_the_package_is_a_bug_and_has_a_traceback():
     source = "import experiments, rmsweb_jax.absent"
     result = subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True)
     assert "Traceback" in result.stderr
+
+
+def test_the_command_lists_stages_at_once_and_runs_them(tmp_path):
+    source = "import sys; from experiments.__main__ import main; main(); assert 'numpy' not in sys.modules"
+
+    def call(
+        *arguments: str, program: tuple[str, ...] = ("-m", "experiments")
+    ) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *program, *arguments]
+        environment = {"PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+
+    listed = call("--help", program=("-c", source))
+    assert listed.returncode == 0 and listed.stderr == ""
+    names = re.findall(r"^  (\w+) +\S.*\.$", listed.stdout, re.MULTILINE)
+    assert {"collect", "mine", "train_rl", "serve", "view", "merge"} <= set(names) and "cli" not in names
+    assert_one_line(call("train_slf"), "no stage 'train_slf': did you mean train_sft?")
+    assert_one_line(call("mine", "--workdir=x", "--config.siez=1"), "siez")
+    help_ = call("mine", "--help")
+    assert help_.returncode == 0 and "--explain" in help_.stdout and "--workdir=FOLDER" in help_.stdout
 
 
 def test_interrupt_and_termination_end_in_one_line(script):

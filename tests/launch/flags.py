@@ -7,11 +7,17 @@ Prints a JSON list of the exit code and the output of each. The scripts' imports
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import os
 import runpy
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from absl import app
 
 from experiments import cli
 from rmsweb_jax.settings import Settings
@@ -19,19 +25,33 @@ from rmsweb_jax.settings import Settings
 
 def check(arguments: list[str]) -> None:
     script, *sys.argv[1:] = arguments
-    if not any(one.startswith("--workdir") for one in sys.argv):
-        sys.argv.append("--workdir=nowhere")
+    spec = importlib.util.find_spec(script)
+    assert spec is not None and spec.origin is not None
 
     def start(main: object, settings: Settings, *_: object) -> None:
         print(type(settings).__name__)
 
-    cli.start = start
+    def parse(main: object, argv: Sequence[str] = sys.argv, *, flags_parser: Callable[..., object]) -> None:
+        flags_parser(argv)
+
+    if "cli.run(" in Path(spec.origin).read_text():
+        cli.start = start
+        if not any(one.startswith("--workdir") for one in sys.argv):
+            sys.argv.append("--workdir=nowhere")
+    else:  # One with flags alone, or whose settings are those of another.
+        app.run = parse
     runpy.run_module(script, run_name="__main__")
 
 
 def main() -> None:
-    found = []
-    for arguments in json.load(sys.stdin):
+    found, lines = [], json.load(sys.stdin)
+    # What the scripts import, once for all of them; they themselves define flags of the same names.
+    for script in {script for script, *_ in lines}:
+        spec = importlib.util.find_spec(script)
+        for node in ast.parse(Path(spec.origin).read_text()).body if spec and spec.origin else ():
+            if isinstance(node, ast.ImportFrom) and node.module not in (None, "__future__"):
+                importlib.import_module(str(node.module))
+    for arguments in lines:
         # A process each, since the scripts define flags of the same names.
         with tempfile.TemporaryFile() as output:
             if not (child := os.fork()):

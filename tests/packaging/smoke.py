@@ -83,7 +83,7 @@ class Environment:
         for script, extra in (("collect", "collect"), ("mine", "collect"), ("train_sft", "train")):
             output = self.call("-m", f"experiments.{script}", "--workdir=run", code=1)
             assert output.startswith("error: ") and output.count("\n") == 1, output
-            assert f"pip install 'rmsweb-jax[{extra}]'" in output, output
+            assert f"pip install '.[{extra}]'" in output, output
 
     def installed(self) -> dict[str, tuple[int, int]]:
         """Size and time of every installed file; Python's own caches are left out."""

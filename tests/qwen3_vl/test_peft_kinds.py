@@ -12,6 +12,7 @@ import pytest
 from flax import nnx
 
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.export.adapters import merge_adapters
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.lora import (
     CONFIG_FILE,
@@ -194,10 +195,15 @@ def reference():
 
 
 @pytest.fixture(scope="module")
-def base(reference, tmp_path_factory):
+def base_folder(reference, tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
     reference.save_pretrained(folder)
-    return load_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(base_folder):
+    return load_model(base_folder)
 
 
 def reference_logits(model: Any) -> np.ndarray:
@@ -246,6 +252,50 @@ def test_logits_are_pefts_or_one_line_says_why(base, reference, tmp_path, name):
     expected = reference_logits(peft.PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path))
     np.testing.assert_allclose(our_logits(base, tmp_path), expected, atol=1e-4)
     assert np.abs(expected - reference_logits(reference)).max() > 0.01
+
+
+# Those that a model has no place for as adapters, and those of which merging reads more than the matrices.
+MERGED = {
+    "all linear layers",
+    "some layers by number",
+    "dora",
+    "rank pattern",
+    "alpha pattern",
+    "rank-stabilized with another rank",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted(MERGED))
+def test_merged_into_their_base_the_logits_are_pefts(base_folder, reference, tmp_path, name):
+    save(KINDS[name], reference, tmp_path / "adapter")
+    policy = peft.PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path / "adapter")
+    model = load_model(merge_adapters(tmp_path / "adapter", tmp_path / "merged", base_folder))
+    ours = np.asarray(logits(model, INPUTS))[PLACE.row, PLACE.columns]
+    np.testing.assert_allclose(ours, reference_logits(policy), atol=1e-4)
+    assert np.abs(ours - reference_logits(reference)).max() > 0.01
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name", ["saved modules", "pissa", "lora bias", "embedding", "head", "patch embedding", "boft"]
+)
+def test_what_cannot_be_merged_is_one_line_and_leaves_nothing(base_folder, reference, tmp_path, name):
+    save(KINDS[name], reference, tmp_path / "adapter")
+    with pytest.raises(UserError, match=r"only plain LoRA|belongs to no matrix") as raised:
+        merge_adapters(tmp_path / "adapter", tmp_path / "merged", base_folder)
+    assert "\n" not in str(raised.value) and not (tmp_path / "merged").exists()
+
+
+def test_an_adapter_in_place_of_a_model_says_so(reference, tmp_path):
+    save(KINDS["lora"], reference, tmp_path)
+    with pytest.raises(
+        UserError, match="this is an adapter of a model that it does not name: merge it"
+    ) as raised:
+        load_model(tmp_path)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(UserError, match="names no base model"):
+        merge_adapters(tmp_path, tmp_path / "merged")
 
 
 def test_the_kinds_are_of_every_method_of_pefts():

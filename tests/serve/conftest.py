@@ -152,3 +152,13 @@ def serving(engine: ServingEngine, processor: Processor, schema: Any = None, **c
 def url(engine: ServingEngine, processor: Processor) -> Iterator[str]:
     with serving(engine, processor) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def roomy_url(make: Callable[..., ServingEngine], processor: Processor) -> Iterator[str]:
+    """A server with room for tools in prompts of a token a byte."""
+    engine = make(prompt_tokens=2048, max_new_tokens=128)
+    engine.start()
+    with serving(engine, processor, max_new_tokens=128) as url:
+        yield url
+    engine.close()

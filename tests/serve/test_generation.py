@@ -1,6 +1,7 @@
 """What answers are made of tokens."""
 
 import json
+from typing import Literal
 
 import numpy as np
 import orjson
@@ -8,7 +9,7 @@ import pytest
 
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Drawn, Request, Sampling
-from rmsweb_jax.serve.protocol import ChatRequest, parse_body
+from rmsweb_jax.serve.protocol import ApiError, ChatRequest, parse_body
 from rmsweb_jax.serve.replies import Generation
 from rmsweb_jax.serve.tools import call_text
 
@@ -29,15 +30,20 @@ def begin(processor):
 
 
 def draw(
-    generation: Generation, processor, text: str, each: int = 1000, log_prob: float = -1.0
+    generation: Generation,
+    processor,
+    text: str,
+    each: int = 1000,
+    log_prob: float = -1.0,
+    finish: Literal["stop", "length"] = "stop",
 ) -> list[dict]:
     """Takes a reply a few tokens at a time, and returns the chunks of its stream."""
-    tokens = [*processor.encode_text(text), processor.end_id]
+    tokens = [*processor.encode_text(text), *[processor.end_id] * (finish == "stop")]
     chunks = []
     for start in range(0, len(tokens), each):
         part = tuple(tokens[start : start + each])
-        finish = "stop" if start + each >= len(tokens) else None
-        index = generation.take(Drawn(generation.request, 0, part, (log_prob,) * len(part), finish=finish))
+        end = finish if start + each >= len(tokens) else None
+        index = generation.take(Drawn(generation.request, 0, part, (log_prob,) * len(part), finish=end))
         assert index == 0
         chunks.append(generation.chunk(0))
     return [chunk["choices"][0] for chunk in chunks if chunk is not None]
@@ -78,6 +84,21 @@ def test_a_call_that_is_not_valid_stays_text(begin, processor, written):
     (choice,) = json.loads(orjson.dumps(call.body()))["choices"]
     assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
     assert written in choice["message"]["content"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_is_cut_is_no_text(begin, processor, stream):
+    """A free one is left out; a forced one is an error."""
+    text = TWO_CALLS[:-20]
+    free = begin(tools=TOOLS, stream=stream)
+    chunks = draw(free, processor, text, each=3, finish="length")
+    (choice,) = free.body()["choices"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("length", "So:")
+    assert len(choice["message"]["tool_calls"]) == 1
+    assert not stream or "".join(chunk["delta"].get("content") or "" for chunk in chunks) == "So:"
+    forced = begin(tools=TOOLS, tool_choice="required", stream=stream)
+    with pytest.raises(ApiError, match=r"tool_choice: the call is cut after \d+ tokens: allow more"):
+        draw(forced, processor, "<tool_call>", finish="length")
 
 
 def test_arguments_are_written_as_the_model_wrote_them(begin, processor):
