@@ -78,7 +78,14 @@ class FleetSettings(SiteLimits, RecyclePolicy):
 
 
 ExtraAction = Literal[
-    "click_coordinates", "double_click_element", "drag_element", "execute_js", "hover_element"
+    "click_coordinates",
+    "double_click_element",
+    "drag_coordinates",
+    "drag_element",
+    "execute_js",
+    "hover_coordinates",
+    "hover_element",
+    "scroll_coordinates",
 ]
 
 

@@ -8,8 +8,16 @@ from rmsweb_jax.actions.parse import (
     render_reply,
     repair_reply,
 )
-from rmsweb_jax.actions.reward import Explanation, explain_actions, explain_response, score_response
-from rmsweb_jax.actions.schema import ACTIONS, Action, ActionParams, Reply, action_catalogue, composition
+from rmsweb_jax.actions.reward import Explanation, Target, explain_actions, explain_response, score_response
+from rmsweb_jax.actions.schema import (
+    ACTIONS,
+    Action,
+    ActionParams,
+    Reply,
+    action_catalogue,
+    composition,
+    points_of,
+)
 
 __all__ = [
     "ACTIONS",
@@ -18,6 +26,7 @@ __all__ = [
     "Explanation",
     "Reply",
     "ReplyError",
+    "Target",
     "action_catalogue",
     "action_span",
     "composition",
@@ -25,6 +34,7 @@ __all__ = [
     "explain_response",
     "normalize_action",
     "parse_reply",
+    "points_of",
     "render_reply",
     "repair_reply",
     "score_response",

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import RlPrompt
+from rmsweb_jax.records.schema import RlPrompt, SftSample
+from rmsweb_jax.records.tools import check_dataset
 from tests.llm.answers import completion
 from tests.llm.server import ModelServer
 from tests.policies import REPLY, random_messages
@@ -28,6 +29,7 @@ RUN = {
     "browse_with_any_model",
     "chat_with_a_policy",
     "my_own_loss",
+    "own_chats",
     "own_environment",
     "read_a_dataset",
     "score_a_reply",
@@ -130,6 +132,16 @@ def test_my_own_loss(tmp_path, random_policy):
     assert report["loss"] == "my_own_loss:dr_grpo" and report["gate"] == "my_own_loss:without_std"
     assert report["own_functions"].keys() == {"loss", "gate", "reward"} and report["optimizer_steps"] >= 2
     assert report["first"]["norm/update"] > 0 and report["final"]["norm/update"] > 0
+
+
+def test_own_chats(tmp_path, random_policy):
+    printed = run("own_chats", tmp_path, "work", random_policy).splitlines()
+    assert re.fullmatch(r"16 replies, loss [0-9.]+", printed[0]) and len(printed) > 1
+    corpus = tmp_path / "work/run/chats/chats"
+    assert {sample.kind for sample in read_dataset(corpus, SftSample)} == {"text"}
+    # Images and all: what `records verify` looks at.
+    check = check_dataset(corpus)
+    assert (check.records, check.images, check.problems) == (16, 16, [])
 
 
 def test_the_readme(tmp_path, random_policy):
