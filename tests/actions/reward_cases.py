@@ -275,6 +275,20 @@ CASES += [
         WRONG,
         "a click does more",
     ),
+    (one("hover_coordinates", x=15, y=20), one("hover_coordinates", x=10, y=20), CORE, "a few pixels away"),
+    (one("hover_coordinates", x=90, y=20), one("hover_coordinates", x=10, y=20), TYPE, "another point"),
+    (
+        one("drag_coordinates", x=10, y=20, to_x=34, to_y=40),
+        one("drag_coordinates", x=10, y=20, to_x=30, to_y=40),
+        CORE,
+        "a few pixels away",
+    ),
+    (
+        one("scroll_coordinates", x=10, y=20, down=True, num_pages=2),
+        one("scroll_coordinates", x=10, y=20, down=True, num_pages=1),
+        CORE,
+        "another distance",
+    ),
     (
         one("scroll_coordinates", x=10, y=90, down=True, num_pages=1),
         one("scroll_coordinates", x=10, y=20, down=True, num_pages=1),

@@ -125,7 +125,7 @@ def test_every_field_of_a_molmoweb_folder(tmp_path):
         seconds=7.0,
         source="molmoweb",
     )
-    assert json.loads(run.steps[5].response)["action"]["name"] == "hover_at"
+    assert json.loads(run.steps[5].response)["action"]["name"] == "upload"
     first = parse_reply(run.steps[0].response)
     assert (first.thinking, first.next_goal) == ("thought 1", "do goto")
     assert (run.steps[1].observation.url, run.steps[1].observation.title) == (SITE, "Shop")

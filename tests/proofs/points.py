@@ -165,11 +165,11 @@ def report(rows: dict[str, dict[str, Any]], blind: int, count: int, rl: dict[str
     ]
     about = f"""
 Single clicks of three MiniWoB++ pages, rendered in Chromium at {SIZE[0]} x {SIZE[1]} pixels and written as
-MolmoWeb writes its runs. `import_runs` reads the folder, `build_sft:screenshot` makes prompts of task, history
-and screenshot, and `train_sft` and `train_rl` (`full_corpus`) train the demo's base, which sees no page text.
-{TRAINED} tasks of each page are trained on, {HELD_OUT} others are measured: whether the first point of a greedy
-reply is in the box of the element, which is in no file that training reads. The reward goes by distance:
-1 for the same pixel, 0.7 up to 5 pixels."""
+MolmoWeb writes its runs. `import_runs` reads the folder, `build_sft:screenshot` makes prompts of task,
+history and screenshot, and `train_sft` and `train_rl` (`full_corpus`) train the demo's base, which sees no
+page text. {TRAINED} tasks of each page are trained on, {HELD_OUT} others are measured: whether the first
+point of a greedy reply is in the box of the element, which is in no file that training reads. The reward goes
+by distance: 1 for the same pixel, 0.7 up to 5 pixels."""
     publish(
         "points",
         "A foreign data set with points",
