@@ -24,7 +24,7 @@ from collection.corpus.steps import StepView, full_success, guided, view
 from rmsweb_jax.actions import ReplyError, score_response
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore, image_names
-from rmsweb_jax.records.schema import SftSample, Step, Trajectory
+from rmsweb_jax.records.schema import Observation, SftSample, Step, Trajectory
 
 DROP_REASONS = ("not_successful", "invalid_step", "stalled", "too_short", "too_long", "duplicate")
 SAMPLE_DROP_REASONS = (
@@ -225,16 +225,18 @@ def make_samples(
                 counts.drop_sample(sample, *fault)
             else:
                 counts.keep_sample(sample)
-                page = step.observation
-                images = holder(sources, page.screenshot) if page.screenshot else None
-                acts = sample.kind == "action" and images is not None
-                yield with_window(sample, page, images) if acts else sample
+                yield _windowed(sample, step.observation, sources)
+
+
+def _windowed(sample: SftSample, page: Observation, sources: Sequence[ImageStore]) -> SftSample:
+    images = holder(sources, page.screenshot) if page.screenshot and sample.kind == "action" else None
+    return sample if images is None else with_window(sample, page, images)
 
 
 def flatten(run: ParsedTrajectory) -> Iterator[tuple[SftSample, Step]]:
     """One `action` sample for each step, and one `text` sample for each page-reading call."""
     task = run.trajectory.task
-    common = {"task_id": task.task_id, "site": task.site}
+    common: dict[str, Any] = {"task_id": task.task_id, "site": task.site}
     for one in run.steps:
         step, name = one.step, f"{run.trajectory.trajectory_id}/{one.step.number}"
         yield (

@@ -80,13 +80,14 @@ def training_data(text: str, flag: str, workdir: AnyPath) -> AnyPath:
       UserError: the folder is no address, there is no data set in the bucket, or the file cannot be used.
     """
     folder = parse_path(text, flag)
-    keep: Callable[[Any, AnyPath], AnyPath] = freeze
-    if not isinstance(folder, StorePath):
-        if folder.suffix not in CHAT_FILES:
-            return folder
-        keep = write_chats
+    if isinstance(folder, StorePath):
+        keep = functools.partial(freeze, folder, workdir)
+    elif folder.suffix in CHAT_FILES:
+        keep = functools.partial(write_chats, folder, workdir)
+    else:
+        return folder
     try:
-        mine = {"folder": str(keep(folder, workdir)) if is_first() else ""}
+        mine = {"folder": str(keep()) if is_first() else ""}
     except UserError as error:
         mine = {"error": str(error)}
     first = json.loads(from_all_processes(json.dumps(mine).encode())[0])

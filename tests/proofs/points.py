@@ -45,7 +45,7 @@ def main() -> None:
         corpus = FOLDER / f"{name}_corpus"
         stage("build_sft", "screenshot", corpus, trajectories=FOLDER / f"{name}_imported")
     model = {"max_pixels": 32_768, "row_tokens": 1_024}
-    sft = {"corpus": FOLDER / "train_corpus", "epochs": 10, "checkpoint_every": 50, **model}
+    sft = {"corpus": FOLDER / "train_corpus", "epochs": 4, "batch_size": 16, **model}
     stage("train_sft", "demo", FOLDER / "sft", file="sft", **sft)
     small = {
         "iterations": 8,
