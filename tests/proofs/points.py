@@ -48,13 +48,13 @@ def main() -> None:
     sft = {"corpus": FOLDER / "train_corpus", "epochs": 4, "batch_size": 16, **model}
     stage("train_sft", "demo", FOLDER / "sft", file="sft", **sft)
     small = {
-        "iterations": 8,
+        "iterations": 6,
         "train_groups": 8,
         "mini_batch_groups": 4,
         "gen_batch_groups": 8,
-        "eval_every": 8,
+        "eval_every": 6,
     }
-    small |= {"max_salvage_groups": 4, "rollout_lanes": 32, "held_out": 0.0, "max_response_tokens": 96}
+    small |= {"max_salvage_groups": 4, "rollout_lanes": 32, "held_out": 0.1, "max_response_tokens": 96}
     prompts = {"prompts": FOLDER / "train_corpus", "model": FOLDER / "sft/export"}
     stage("train_rl", "demo,full_corpus", FOLDER / "rl", file="rl", **prompts, **small, **model)
     samples = [one for one in read_dataset(FOLDER / "test_corpus", SftSample) if one.window is not None]
