@@ -48,11 +48,11 @@ def main() -> None:
     sft = {"corpus": FOLDER / "train_corpus", "epochs": 4, "batch_size": 16, **model}
     stage("train_sft", "demo", FOLDER / "sft", file="sft", **sft)
     small = {
-        "iterations": 6,
+        "iterations": 4,
         "train_groups": 8,
         "mini_batch_groups": 4,
         "gen_batch_groups": 8,
-        "eval_every": 6,
+        "eval_every": 4,
     }
     small |= {"max_salvage_groups": 4, "rollout_lanes": 32, "held_out": 0.1, "max_response_tokens": 96}
     prompts = {"prompts": FOLDER / "train_corpus", "model": FOLDER / "sft/export"}
@@ -137,7 +137,7 @@ def measure(
         images=ImageStore(FOLDER / "test_corpus"),
         temperature=0.0,
         max_new_tokens=96,
-        batch_size=16,
+        batch_size=32,
     )
     hits, rewards = 0, []
     by_page = dict.fromkeys(PAGES, 0)
