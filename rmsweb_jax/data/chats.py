@@ -65,7 +65,7 @@ def read_chats(path: Path, images: ImageStore) -> Iterator[SftSample]:
     Raises:
       UserError: the file cannot be read, or a row cannot be used; it names file, row (from 1) and reason.
     """
-    for number, row in enumerate(_rows(path), 1):
+    for number, row in _rows(path):
         try:
             messages, trained = _Chat(row, path.parent, images).read()
             samples = list(_samples(messages, trained, f"{path.stem}/{number}", path.stem))
@@ -102,20 +102,22 @@ def user_file(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: cannot be read ({error.strerror}): give another file") from error
 
 
-def _rows(path: Path) -> Iterator[Any]:
+def _rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yields each row with its number from 1, in JSON lines that of its line."""
     match path.suffix:
         case ".jsonl":
             with user_file(path), open(path, "rb") as file:
-                yield from (_json(line, f"{path}:{number}") for number, line in enumerate(file, 1))
+                lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+                yield from ((number, _json(line, f"{path}:{number}")) for number, line in lines)
         case ".json":
             with user_file(path):
                 listed = _json(path.read_bytes(), path)
             if not isinstance(listed, list):
                 raise UserError(f"{path}: no JSON list: give one, or one object a line in a .jsonl file")
-            yield from listed
+            yield from enumerate(listed, 1)
         case ".parquet":
             with user_file(path):
-                yield from _parquet(path)
+                yield from enumerate(_parquet(path), 1)
         case _:
             raise UserError(f"{path}: give a file of conversations: {', '.join(CHAT_FILES)}")
 

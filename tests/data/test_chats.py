@@ -27,7 +27,7 @@ def picture(colour: str, kind: str = "PNG") -> bytes:
 
 def write(folder, *rows):
     path = folder / "mine.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "\n")
     return path
 
 
