@@ -172,7 +172,7 @@ point of a greedy reply is in the box of the element, which is in no file that t
 by distance: 1 for the same pixel, 0.7 up to 5 pixels.
 
 A policy that hits no more than the best single point, the median of those trained on, has learned to answer
-with a point and not to look for it: that takes more than these {EPOCHS} epochs."""
+with a point, and not to look for it ({EPOCHS} epochs)."""
     publish(
         "points",
         "A foreign data set with points",
