@@ -30,10 +30,15 @@ class BuildSftSettings(Settings):
     Attributes:
       trajectories: data set folders of trajectories, separated by commas (made by experiments.collect or
         import_runs).
+      chats: files of conversations in the messages format, separated by commas: .jsonl, .json or .parquet.
+      prompts: `recorded`, or `screenshot`: made of task, history and screenshot, for policies that see no
+        page text. It takes runs of other systems whose files lack results and parts of the reply.
       quality: requirements on a trajectory.
     """
 
-    trajectories: str = required("--config.trajectories=DIR (made by experiments.collect)")
+    trajectories: str = ""
+    chats: str = ""
+    prompts: Literal["recorded", "screenshot"] = "recorded"
     quality: QualityConfig = QualityConfig()
 
 

@@ -16,6 +16,10 @@ _DEMO = {"quality": {"min_effective_steps": 1}}
 VARIANTS = {
     "demo": ("episodes of MiniWoB++, which are shorter than the paper's minimum of three steps", _DEMO),
     "smoke": ("the same", _DEMO),
+    "screenshot": (
+        "runs of agents that act on points, imported from public sets, for policies that see no page text",
+        {"prompts": "screenshot", **_DEMO},
+    ),
     "paper": ("the paper's figures", {"quality": {"drop_duplicates": False}}),
 }
 

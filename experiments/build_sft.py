@@ -1,7 +1,8 @@
-"""Turns successful trajectories into supervised samples.
+"""Turns successful trajectories, and conversations of your own, into supervised samples.
 
     python -m experiments.build_sft --config=configs/build_sft.py:demo \
         --config.trajectories=runs/demo/collect --workdir=runs/demo/sft_corpus
+    python -m experiments.build_sft --config.chats=chats.jsonl --workdir=data/chats
 
 The workdir becomes the data set folder: shards, screenshots, `report.json` with what was kept and
 dropped and why, and `drops.jsonl` with the name of everything that was dropped. The same command again
@@ -30,7 +31,9 @@ from collection.corpus.filter import (
     quality_filter,
 )
 from collection.corpus.guidance import read_guidance
+from collection.corpus.screenshots import with_screenshot_prompts
 from experiments import cli
+from rmsweb_jax.data.chats import read_chats
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.bucket import address, freeze
@@ -38,7 +41,7 @@ from rmsweb_jax.records.dataset import dataset_size, read_dataset, write_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample, Trajectory
-from rmsweb_jax.storage import AnyPath, parse_path
+from rmsweb_jax.storage import AnyPath, local_path, parse_path
 
 
 def main(settings: BuildSftSettings, workdir: Path) -> None:
@@ -47,17 +50,20 @@ def main(settings: BuildSftSettings, workdir: Path) -> None:
         return
     start = time.monotonic()
     quality = settings.quality
-    sources = [freeze(source, workdir) for source in source_folders(settings.trajectories)]
+    sources = [freeze(source, workdir) for source in source_folders(settings)]
+    chats = chat_files(settings)
     progress = Progress(workdir, "build_sft", sum(dataset_size(source) for source in sources))
     with _drop_file(workdir / "drops.jsonl") as on_drop:
         counts = FilterCounts(on_drop)
-        samples = _stream(sources, quality, counts, progress)
+        samples = itertools.chain(
+            _stream(sources, settings, counts, progress), _chat_samples(chats, ImageStore(workdir), counts)
+        )
         first = next(samples, None)
         if first is None:
             raise UserError(_nothing_left(settings.trajectories, counts, workdir))
         samples = itertools.chain([first], samples)
-        provenance, images = _provenance(sources, quality), ImageStore(*sources)
-        write_dataset(workdir, samples, "sft_samples", provenance, images=images)
+        provenance = _provenance(sources, chats, settings)
+        write_dataset(workdir, samples, "sft_samples", provenance, images=ImageStore(workdir, *sources))
         # A set that was whole before a crash is not written again, but what was dropped is counted again.
         collections.deque(samples, maxlen=0)
     progress.close()
@@ -70,26 +76,44 @@ def main(settings: BuildSftSettings, workdir: Path) -> None:
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 
 
-def source_folders(trajectories: str) -> list[AnyPath]:
+def source_folders(settings: BuildSftSettings) -> list[AnyPath]:
     """The folders of `config.trajectories`, which are separated by commas."""
-    folders = [
-        parse_path(name.strip(), "config.trajectories") for name in trajectories.split(",") if name.strip()
-    ]
-    if not folders:
+    names = [name.strip() for name in settings.trajectories.split(",") if name.strip()]
+    if not names and not settings.chats.strip():
         raise UserError(
-            "config.trajectories is empty: give --config.trajectories=DIR (made by experiments.collect)"
+            "config.trajectories is empty: give --config.trajectories=DIR (made by experiments.collect), or "
+            "--config.chats=FILE with conversations"
         )
-    return folders
+    return [parse_path(name, "config.trajectories") for name in names]
+
+
+def chat_files(settings: BuildSftSettings) -> list[Path]:
+    """The files of `config.chats`, which are separated by commas."""
+    files = [local_path(name.strip(), "config.chats") for name in settings.chats.split(",") if name.strip()]
+    if len({path.stem for path in files}) < len(files):
+        raise UserError("config.chats: two files have the same name, of which ids are made: rename one")
+    return files
 
 
 def _stream(
-    sources: list[AnyPath], quality: QualityConfig, counts: FilterCounts, progress: Progress
+    sources: list[AnyPath], settings: BuildSftSettings, counts: FilterCounts, progress: Progress
 ) -> Iterator[SftSample]:
-    """All samples, in an order that the sources and the settings alone decide."""
+    """All samples of trajectories, in an order that the sources and the settings alone decide."""
     stores = [ImageStore(source) for source in sources]
     trajectories = itertools.chain.from_iterable(read_dataset(source, Trajectory) for source in sources)
-    runs = quality_filter(_watched(trajectories, progress), quality, counts)
+    trajectories = _watched(trajectories, progress)
+    remade = settings.prompts == "screenshot"
+    if remade:
+        images = ImageStore(*sources)
+        trajectories = (with_screenshot_prompts(run, images) for run in trajectories)
+    runs = quality_filter(trajectories, settings.quality, counts, incomplete=remade)
     return make_samples(runs, read_guidance(sources), stores, counts)
+
+
+def _chat_samples(files: list[Path], images: ImageStore, counts: FilterCounts) -> Iterator[SftSample]:
+    for sample in itertools.chain.from_iterable(read_chats(path, images) for path in files):
+        counts.keep_sample(sample)
+        yield sample
 
 
 def _watched(trajectories: Iterator[Trajectory], progress: Progress) -> Iterator[Trajectory]:
@@ -98,14 +122,24 @@ def _watched(trajectories: Iterator[Trajectory], progress: Progress) -> Iterator
         progress.update(number)
 
 
-def _provenance(sources: list[AnyPath], quality: QualityConfig) -> dict[str, object]:
-    """Inputs of the data set: the settings and the digest of the source's manifest."""
+def _provenance(sources: list[AnyPath], chats: list[Path], settings: BuildSftSettings) -> dict[str, object]:
+    """Inputs of the data set: the settings, and the digests of the sources' manifests and of the files."""
     manifests = [hashlib.sha256((source / "manifest.json").read_bytes()).hexdigest() for source in sources]
-    return {
+    given: dict[str, object] = {
         "trajectories": [address(source) for source in sources],
         "manifests_sha256": manifests,
-        "quality": quality.model_dump(),
+        "quality": settings.quality.model_dump(),
     }
+    if settings.prompts != "recorded":
+        given["prompts"] = settings.prompts
+    if chats:
+        given["chats"] = {str(path): _file_sha256(path) for path in chats}
+    return given
+
+
+def _file_sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ r"""Inspects, verifies, exports, publishes and upgrades data set folders.
     python -m experiments.records verify --data=runs/demo/collect
     python -m experiments.records sample --data=runs/demo/collect --num_samples=2 --seed=1 --output=sampled
     python -m experiments.records export --data=runs/demo/sft_corpus --images --output=sft.parquet
+    python -m experiments.records export --data=runs/demo/sft_corpus --format=trl --output=trl.parquet
     python -m experiments.records publish --data=runs/demo/collect --output=gs://bucket/collect
     python -m experiments.records upgrade --data=runs/old/collect --output=runs/new/collect
 
@@ -29,6 +30,7 @@ from rmsweb_jax.records.bucket import publish_dataset
 from rmsweb_jax.records.dataset import sample_dataset
 from rmsweb_jax.records.episodes import EPISODES, find_episodes, has_not_ended
 from rmsweb_jax.records.images import ImageStore
+from rmsweb_jax.records.messages import WRITERS
 from rmsweb_jax.records.shards import MANIFEST, read_manifest
 from rmsweb_jax.records.tools import check_dataset, dataset_folders, export_jsonl, readable, upgrade
 from rmsweb_jax.storage import AnyPath, StorePath, fetch_folder, local_path, parse_path
@@ -115,7 +117,7 @@ def sample(data: AnyPath, num_samples: int, seed: int, output: str) -> None:
 
 
 def export(data: AnyPath, output: str, format_: str, images: bool) -> None:
-    """Writes a data set as one file."""
+    """Writes a data set as one file, or as the folder that LLaMA-Factory reads."""
     if not output:
         raise UserError("--output: give the file to write")
     path = local_path(output, "--output")
@@ -127,12 +129,16 @@ def export(data: AnyPath, output: str, format_: str, images: bool) -> None:
         count = export_jsonl(data, path)
     else:
         try:
-            from rmsweb_jax.records.parquet import export_parquet
+            if format_ == "parquet":
+                from rmsweb_jax.records.parquet import export_parquet
+
+                count = export_parquet(data, path, images)
+            else:
+                count = WRITERS[format_](data, path)
         except ImportError as error:
             raise UserError(
                 f"Parquet needs pyarrow: pip install '.[parquet]' in the checkout ({error})"
             ) from error
-        count = export_parquet(data, path, images)
     print(f"{path}: {count} records")
 
 
@@ -160,7 +166,10 @@ def main() -> None:
     )
     num_samples = flags.DEFINE_integer("num_samples", 1, "sample: how many records.", lower_bound=1)
     seed = flags.DEFINE_integer("seed", 0, "sample: of the draw.")
-    format_ = flags.DEFINE_enum("format", "parquet", ["jsonl", "parquet"], "export: the file's format.")
+    formats = ["jsonl", "parquet", *WRITERS]
+    format_ = flags.DEFINE_enum(
+        "format", "parquet", formats, "export: the file's format, or whose; llama_factory's is a folder."
+    )
     output = flags.DEFINE_string("output", "", "The file or folder to write, or a folder in a bucket.")
     images = flags.DEFINE_bool("images", False, "export: put the screenshots into the file (Parquet).")
 

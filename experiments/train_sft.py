@@ -1,7 +1,9 @@
-"""Supervised fine-tuning on a corpus made by `experiments.build_sft`.
+"""Supervised fine-tuning on a corpus made by `experiments.build_sft`, or on conversations of your own.
 
     python -m experiments.train_sft --config=configs/sft.py:demo --config.corpus=runs/demo/sft_corpus \
         --workdir=runs/demo/sft
+    python -m experiments.train_sft --config=configs/sft.py:8b --config.corpus=chats.jsonl \
+        --workdir=runs/chats
 
 On several hosts the same command with `--distributed` runs on each, with one shared workdir. Ctrl-C,
 SIGTERM and SIGUSR1 save at the end of the step; the same command goes on.

@@ -13,14 +13,15 @@ class PromptConfig(Settings):
     """Prompt settings.
 
     Attributes:
-      style: `full` for large models; `compact` for the demo's model, whose context is a few hundred tokens.
+      style: `full` for large models; `compact` for the demo's model, whose context is a few hundred tokens;
+        `screenshot` for policies that see no page text and act on points (docs/train.md).
       screenshot: show the screenshot; False for a model that takes text alone. It is recorded all the same.
       date: the date that the agent is shown; empty means the day of the episode in `full` style and no
         date in `compact`.
       max_actions: number of actions that a reply may have.
     """
 
-    style: Literal["full", "compact"] = "full"
+    style: Literal["full", "compact", "screenshot"] = "full"
     screenshot: bool = True
     date: str = internal("")
     max_actions: int = internal(10)

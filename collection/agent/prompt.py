@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
 import re
 from collections.abc import Sequence
 
 import jinja2
+from PIL import Image
 
 from collection.agent.config import PromptConfig
 from collection.browser.page import neutralize
+from collection.llm.model import ImageSource
 from rmsweb_jax.records.schema import ImagePart, Message, Observation, Tab, Task, TextPart
 
 # Limits on text whose length a page, a file or a tool controls. Records keep the full text.
@@ -83,7 +86,8 @@ def build_messages(
     rendered (`collection.browser.page`), all other text here.
 
     Args:
-      page_stats: counts shown in `<page_stats>`.
+      page_stats: counts shown in `<page_stats>`; in the style `screenshot`, which shows neither them nor the
+        page's lines, `screenshot_size`.
       guidance: reflection guidance of the previous round. Only the live message contains it; the recorded
         message is built without it.
       actions: `name`, `parameters` and `summary` of each action, for the full system prompt.
@@ -93,7 +97,7 @@ def build_messages(
     """
     text = (
         _environment()
-        .get_template("state.j2")
+        .get_template("state_screenshot.j2" if config.style == "screenshot" else "state.j2")
         .render(
             history=[_shown_step(step) for step in state.history],
             objective=state.task.objective,
@@ -106,6 +110,8 @@ def build_messages(
             todo_contents=fenced_text(state.todo_contents, MAX_FILE_STATE_CHARS),
             read_state=fenced_text(state.read_state, MAX_READ_CHARS),
             page_stats=page_stats,
+            url=fenced_line(observation.url, MAX_URL_CHARS),
+            title=fenced_line(observation.title, MAX_TITLE_CHARS),
             current_tab=observation.current_tab,
             tabs=[_shown_tab(tab) for tab in observation.tabs],
             pages_above=observation.pages_above,
@@ -123,6 +129,14 @@ def build_messages(
         Message(role="system", content=(TextPart(text=system_text.strip()),)),
         Message(role="user", content=(TextPart(text=text), *image)),
     )
+
+
+def screenshot_size(observation: Observation, images: ImageSource) -> str:
+    """Says how large a screenshot is; empty if there is none."""
+    if observation.screenshot is None:
+        return ""
+    with Image.open(io.BytesIO(images.get(observation.screenshot))) as image:
+        return f"{image.width} by {image.height} pixels"
 
 
 def _shown_step(step: PastStep) -> PastStep:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from collection.agent.config import PromptConfig
-from collection.agent.prompt import AgentState, build_messages
+from collection.agent.prompt import AgentState, build_messages, screenshot_size
 from collection.environments.base import ExtractionError, View
 from collection.llm.actor import DONE_ONLY, ActorModel, ExtractionRequest, StepRequest
 from collection.llm.model import ImageSource
@@ -100,7 +100,10 @@ class ActorSession:
         state = dataclasses.replace(state, notice=" ".join(notices))
         catalogue = action_catalogue(exclude=self.excluded)
         shown = catalogue if self.prompt.style == "full" else ()
-        page = (view.observation, view.page_stats, self.prompt)
+        stats = view.page_stats
+        if self.prompt.style == "screenshot":
+            stats = screenshot_size(view.observation, self.images)
+        page = (view.observation, stats, self.prompt)
         # Two versions: training must not see guidance or failed replies, which the policy will not have.
         recorded = live = build_messages(state, *page, actions=shown)
         if self.guidance:

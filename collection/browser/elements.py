@@ -405,11 +405,39 @@ _KEY_NAMES = {
 
 
 def click_coordinates(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    point = _on_screen(browser, params.x, params.y)
+    browser.mouse(point, times=2 if params.double else 1)
+    return ActionOutcome(f"{'Double-clicked' if params.double else 'Clicked'} {point}", changed=True)
+
+
+def drag_coordinates(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    start, end = _on_screen(browser, params.x, params.y), _on_screen(browser, params.to_x, params.to_y)
+    _drag(browser, start, end)
+    return ActionOutcome(f"Dragged {start} to {end}", changed=True)
+
+
+def hover_coordinates(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    point = _on_screen(browser, params.x, params.y)
+    browser.mouse(point, times=0)
+    return ActionOutcome(f"Moved the mouse to {point}", changed=True)
+
+
+def scroll_coordinates(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
+    point = _on_screen(browser, params.x, params.y)
+    browser.wheel(point, (1 if params.down else -1) * params.num_pages * browser.config.height)
+    return ActionOutcome(f"Scrolled {'down' if params.down else 'up'} at {point}", changed=True)
+
+
+def _on_screen(browser: Browser, x: int, y: int) -> tuple[int, int]:
     width, height = browser.config.width, browser.config.height
-    if params.x >= width or params.y >= height:
-        raise ActionError(f"({params.x}, {params.y}) is outside the screenshot of {width} by {height} pixels")
-    browser.mouse((params.x, params.y))
-    return ActionOutcome(f"Clicked ({params.x}, {params.y})", changed=True)
+    if x >= width or y >= height:
+        raise ActionError(f"({x}, {y}) is outside the screenshot of {width} by {height} pixels")
+    return x, y
+
+
+def _drag(browser: Browser, start: tuple[float, float], end: tuple[float, float]) -> None:
+    # Pages start to drag after some pixels of movement, and look at what is below the mouse on each.
+    browser.mouse(start, (start[0] + 8, start[1] + 8), (end[0] - 3, end[1] - 3), end)
 
 
 def drag(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
@@ -421,8 +449,6 @@ def drag(browser: Browser, params: Any, _: ActionContext) -> ActionOutcome:
         if end is None:
             raise ActionError(f"Element [{params.onto_index}] is gone")
         # Scrolling to the end may move the start out of view, so the start comes last.
-        to_x, to_y = _point(browser, end, params.onto_index)
-        x, y = _point(browser, element, params.index)
-        # Pages start to drag after some pixels of movement, and look at what is below the mouse on each.
-        browser.mouse((x, y), (x + 8, y + 8), (to_x - 3, to_y - 3), (to_x, to_y))
+        onto_point = _point(browser, end, params.onto_index)
+        _drag(browser, _point(browser, element, params.index), onto_point)
     return ActionOutcome(f"Dragged [{params.index}] onto [{params.onto_index}]", changed=True)

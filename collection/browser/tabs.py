@@ -336,6 +336,12 @@ class Tabs:
         """
         self.call(self._mouse, points, times, ctrl)
 
+    def wheel(self, at: tuple[float, float], pixels: float) -> None:
+        """Turns the mouse wheel at a point of the window, down if positive."""
+        x, y = at
+        self.ask("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=pixels)
+        self.pointer = at
+
     def keys(self, press: Callable[..., Any], *args: Any) -> None:
         """Calls the driver to press keys; a tab that closes meanwhile has got them."""
         with contextlib.suppress(TabGoneError):

@@ -19,11 +19,12 @@ from PIL import Image
 
 from collection.config import QualityConfig
 from collection.corpus.guidance import Guidance, QuoteFinder, guidance_for
+from collection.corpus.screenshots import with_window
 from collection.corpus.steps import StepView, full_success, guided, view
 from rmsweb_jax.actions import ReplyError, score_response
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore, image_names
-from rmsweb_jax.records.schema import SftSample, Step, Trajectory
+from rmsweb_jax.records.schema import Observation, SftSample, Step, Trajectory
 
 DROP_REASONS = ("not_successful", "invalid_step", "stalled", "too_short", "too_long", "duplicate")
 SAMPLE_DROP_REASONS = (
@@ -35,7 +36,7 @@ SAMPLE_DROP_REASONS = (
     "no_screenshot",
     "unreadable_image",
 )
-KINDS = ("action", "extraction")
+KINDS = ("action", "text")
 OWN = "own"
 
 
@@ -131,19 +132,27 @@ class ParsedTrajectory:
 
     @functools.cached_property
     def effective(self) -> int:
-        """Number of steps that changed something or produced output."""
-        return sum(step.effective for step in self.steps)
+        """Number of steps that changed something or produced output; all if the files do not say so."""
+        unknown = not {"steps.results", "steps.results.changed"}.isdisjoint(self.trajectory.missing)
+        return len(self.steps) if unknown else sum(step.effective for step in self.steps)
 
 
 def quality_filter(
-    trajectories: Iterable[Trajectory], config: QualityConfig, counts: FilterCounts
+    trajectories: Iterable[Trajectory],
+    config: QualityConfig,
+    counts: FilterCounts,
+    incomplete: bool = False,
 ) -> Iterator[ParsedTrajectory]:
-    """Keeps complete successes without stalls, within the length bounds, each only once."""
+    """Keeps complete successes without stalls, within the length bounds, each only once.
+
+    Args:
+      incomplete: accepts runs whose files, as `missing` says, hold no results or lack parts of the reply.
+    """
     seen: dict[bytes, str] = {}
     for trajectory in trajectories:
         counts.add(trajectory)
         run = ParsedTrajectory(trajectory, tuple(view(step) for step in trajectory.steps))
-        if fault := _fault(run, config, counts, seen):
+        if fault := _fault(run, config, counts, seen, incomplete):
             counts.drop(trajectory, *fault)
         else:
             counts.keep(trajectory)
@@ -151,7 +160,11 @@ def quality_filter(
 
 
 def _fault(
-    run: ParsedTrajectory, config: QualityConfig, counts: FilterCounts, seen: dict[bytes, str]
+    run: ParsedTrajectory,
+    config: QualityConfig,
+    counts: FilterCounts,
+    seen: dict[bytes, str],
+    incomplete: bool,
 ) -> tuple[str, str] | None:
     """Returns why a trajectory is dropped, and the detail; None if it is kept.
 
@@ -161,7 +174,7 @@ def _fault(
     # No judge or reward passed it, or it is a right answer that says no.
     if not full_success(run.trajectory):
         return "not_successful", run.trajectory.outcome
-    if faults := list(_step_faults(run)):
+    if faults := list(_step_faults(run, incomplete)):
         counts.faults.update({fault for _, fault in faults})
         where, fault = faults[0]
         return "invalid_step", f"{where}: {fault}" if where else fault
@@ -212,13 +225,18 @@ def make_samples(
                 counts.drop_sample(sample, *fault)
             else:
                 counts.keep_sample(sample)
-                yield sample
+                yield _windowed(sample, step.observation, sources)
+
+
+def _windowed(sample: SftSample, page: Observation, sources: Sequence[ImageStore]) -> SftSample:
+    images = holder(sources, page.screenshot) if page.screenshot and sample.kind == "action" else None
+    return sample if images is None else with_window(sample, page, images)
 
 
 def flatten(run: ParsedTrajectory) -> Iterator[tuple[SftSample, Step]]:
-    """One `action` sample for each step, and one `extraction` sample for each page-reading call."""
+    """One `action` sample for each step, and one `text` sample for each page-reading call."""
     task = run.trajectory.task
-    common = {"task_id": task.task_id, "site": task.site}
+    common: dict[str, Any] = {"task_id": task.task_id, "site": task.site}
     for one in run.steps:
         step, name = one.step, f"{run.trajectory.trajectory_id}/{one.step.number}"
         yield (
@@ -228,7 +246,7 @@ def flatten(run: ParsedTrajectory) -> Iterator[tuple[SftSample, Step]]:
         for number, call in enumerate(step.extractions):
             sample = SftSample(
                 sample_id=f"{name}/extraction-{number}",
-                kind="extraction",
+                kind="text",
                 messages=call.messages,
                 response=call.response,
                 **common,
@@ -240,9 +258,9 @@ def _sample_fault(
     sample: SftSample, quotes: QuoteFinder, sources: Sequence[ImageStore]
 ) -> tuple[str, str] | None:
     """Returns why a sample is dropped, and the detail; None if it is kept."""
-    if sample.kind == "extraction" and not sample.messages:
+    if sample.kind == "text" and not sample.messages:
         return "no_messages", ""
-    if sample.kind == "extraction" and not sample.response.strip():
+    if sample.kind == "text" and not sample.response.strip():
         return "empty_reply", ""
     if found := quotes.find(sample):
         return "quoted_guidance", found
@@ -285,16 +303,18 @@ def holder(stores: Sequence[ImageStore], sha256: str) -> ImageStore | None:
         return None
 
 
-def _step_faults(run: ParsedTrajectory) -> Iterator[tuple[str, str]]:
+def _step_faults(run: ParsedTrajectory, incomplete: bool) -> Iterator[tuple[str, str]]:
     """Yields the place and the kind of each fault."""
     if not run.steps:
         yield "", "no_steps"
+    missing = run.trajectory.missing
     for step in run.steps:
-        if fault := step.fault or ("guidance" if step.guided else ""):
+        fault = step.fault or ("guidance" if step.guided else "")
+        if fault and not (incomplete and fault == "no_results" and "steps.results" in missing):
             yield f"step {step.step.number}", fault
     # Imported runs have empty fields where their system recorded nothing: these would teach empty fields.
-    for name in run.trajectory.missing:
-        if name.startswith("steps.response."):
+    for name in missing:
+        if name.startswith("steps.response.") and not incomplete:
             yield name, "incomplete_reply"
 
 

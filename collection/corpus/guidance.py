@@ -111,7 +111,7 @@ class QuoteFinder:
         for message in sample.messages:
             if message.role == "system":
                 self.show(message.text)
-            elif sample.kind == "extraction":
+            elif sample.kind == "text":
                 # The query comes first, then the page.
                 query, _, page = message.text.partition(f"<{FENCE}>")
                 self.show(page)

@@ -12,6 +12,7 @@ from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.judges.config import JudgeSettings
 from collection.llm.config import ActorConfig
+from rmsweb_jax.errors import UserError
 from rmsweb_jax.settings import PartName, Settings, internal, safe
 
 
@@ -80,7 +81,14 @@ class FleetSettings(SiteLimits, RecyclePolicy):
 # Applications of this project and of entry points, or `module:name`.
 SiteNames = tuple[Annotated[str, PartName(str)], ...]
 ExtraAction = Literal[
-    "click_coordinates", "double_click_element", "drag_element", "execute_js", "hover_element"
+    "click_coordinates",
+    "double_click_element",
+    "drag_coordinates",
+    "drag_element",
+    "execute_js",
+    "hover_coordinates",
+    "hover_element",
+    "scroll_coordinates",
 ]
 
 
@@ -147,5 +155,7 @@ def resolved(settings: E) -> E:
     Raises:
       UserError: settings contradict each other.
     """
+    if settings.prompt.style == "screenshot" and not settings.prompt.screenshot:
+        raise UserError("config.prompt.screenshot: the style `screenshot` shows nothing else; set it to True")
     actor = settings.actor.model_copy(update={"mistakes": settings.mistakes}).resolve()
     return settings.model_copy(update={"actor": actor})

@@ -281,6 +281,10 @@ def to_action(name: str, /, **params: Any) -> Action:
         raise UnmappedError(name, str(error)) from error
 
 
+# In pixels of a screenshot.
+Point = tuple[int, int]
+
+
 @dataclasses.dataclass(frozen=True)
 class Screen:
     """Size of a screenshot in pixels; None if the files do not say it."""
@@ -288,8 +292,8 @@ class Screen:
     width: int | None = None
     height: int | None = None
 
-    def point(self, value: Any, name: str, width: float | None = None, height: float | None = None) -> Action:
-        """Returns a click at a point.
+    def pixel(self, value: Any, name: str, width: float | None = None, height: float | None = None) -> Point:
+        """Returns a point in pixels of the screenshot.
 
         Args:
           value: `[x, y]`.
@@ -307,13 +311,13 @@ class Screen:
         # The agents' browsers keep points inside the window.
         x = min(x, self.width - 1) if self.width else x
         y = min(y, self.height - 1) if self.height else y
-        return to_action("click_coordinates", x=max(0, round(x)), y=max(0, round(y)))
+        return max(0, round(x)), max(0, round(y))
 
-    def scroll(self, pixels: Any, name: str) -> Action:
-        """Returns a scroll by so many pixels, down if positive."""
+    def scroll(self, pixels: Any, name: str, at: Point | None = None) -> Action:
+        """Returns a scroll by so many pixels, down if positive, of the page or at a point."""
         if self.height is None:
             raise UnmappedError(name, "no screenshot gives the size of the page")
-        return scrolled(amount(pixels, name) / self.height, name)
+        return scrolled(amount(pixels, name) / self.height, name, at)
 
 
 def screen_of(images: ImageStore, screenshot: str | None) -> Screen:
@@ -377,8 +381,20 @@ def amount(value: Any, name: str) -> float:
     return value
 
 
-def scrolled(pages: Any, name: str) -> Action:
-    """Returns a scroll by so many heights of the window, down if positive.
+def clicked(point: Point, double: bool = False) -> Action:
+    return to_action("click_coordinates", x=point[0], y=point[1], double=double)
+
+
+def hovered(point: Point) -> Action:
+    return to_action("hover_coordinates", x=point[0], y=point[1])
+
+
+def dragged(start: Point, end: Point) -> Action:
+    return to_action("drag_coordinates", x=start[0], y=start[1], to_x=end[0], to_y=end[1])
+
+
+def scrolled(pages: Any, name: str, at: Point | None = None) -> Action:
+    """Returns a scroll by so many heights of the window, down if positive, of the page or at a point.
 
     Raises:
       UnmappedError: it does not move the page.
@@ -386,7 +402,10 @@ def scrolled(pages: Any, name: str) -> Action:
     (value,) = _numbers([pages], name, 1)
     if value == 0:
         raise UnmappedError(name, "it moves by nothing")
-    return to_action("scroll", down=value > 0, num_pages=round(abs(value), 3) or 0.001)
+    far = {"down": value > 0, "num_pages": round(abs(value), 3) or 0.001}
+    if at is None:
+        return to_action("scroll", **far)
+    return to_action("scroll_coordinates", x=at[0], y=at[1], **far)
 
 
 def _numbers(value: Any, name: str, count: int = 2) -> list[float]:

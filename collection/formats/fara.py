@@ -12,8 +12,8 @@ copy without a commit). Fara-7B's folders do not contain the request: give a tas
     RUNS/<folder>/data_point.json            Fara-1.5: task, events and verdicts
                   screenshot_<N>_pre.png, screenshot_<N>_post.png
 
-Neither has the page's text or the agent's input: runs can be viewed, judged and compared, but not
-trained on.
+Neither has the page's text or the agent's input: `build_sft` makes prompts of task, history and screenshot
+for policies that see no page text (its variant `screenshot`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from collection.formats.common import (
     NO_SUCH,
     BrokenRunError,
     Decision,
+    Point,
     Run,
     Screen,
     UnmappedError,
@@ -35,8 +36,10 @@ from collection.formats.common import (
     amount,
     at,
     chord,
+    clicked,
     file_name,
     flag,
+    hovered,
     make_step,
     make_trajectory,
     number,
@@ -238,25 +241,29 @@ def fara_actions(given: Params, screen: Screen, newer: bool) -> list[Action]:
       newer: it is of Fara-1.5.
 
     Raises:
-      UnmappedError: no counterpart (a right click, a drag, a question to the user, ...).
+      UnmappedError: no counterpart (a right click, a drag from where the mouse is, a question to the user).
     """
     name = str(given.get("action"))
 
-    def click() -> Action:
+    def point() -> Point:
         sides = [_PLANE, _PLANE]
         if not newer and screen.width is not None and screen.height is not None:
             sides = [max(_PATCH, round(side / _PATCH) * _PATCH) for side in (screen.width, screen.height)]
-        return screen.point(given.get("coordinate"), name, *sides)
+        return screen.pixel(given.get("coordinate"), name, *sides)
 
     match name:
         case "left_click" | "click":
-            return [click()]
+            return [clicked(point())]
+        case "double_click":
+            return [clicked(point(), double=True)]
+        case "mouse_move" | "hover":
+            return [hovered(point())]
         case "type" | "input_text":
             words = given.get("text", given.get("text_value"))
             if newer:  # It types into the focused element.
                 return typed(words, clear=False, enter=False)
             clear, enter = given.get("delete_existing_text") is True, given.get("press_enter") is not False
-            return [click(), *typed(words, clear, enter)]
+            return [clicked(point()), *typed(words, clear, enter)]
         case "key" | "keypress":
             return [press(chord(given.get("keys"), name))]
         case "scroll":

@@ -1,7 +1,7 @@
 r"""Runs of agents that act on points of screenshots: MolmoWeb, OpenWebRL and WebGym.
 
-They have neither the page's text nor the agent's input: they can be viewed, judged and compared, but not
-trained on.
+They have neither the page's text nor the agent's input: `build_sft` makes prompts of task, history and
+screenshot for policies that see no page text (its variant `screenshot`).
 
 MolmoWeb (github.com/allenai/molmoweb) at 6a841b4c6e41e1f09621a2781d19edf87a3200ba (`traj_logging.py`,
 `evaluate.py`, `episode.py`, `actions.py`, `action_executor.py`). Points are pixels. An agent answers with the
@@ -42,6 +42,7 @@ from collection.formats.common import (
     NO_SUCH,
     BrokenRunError,
     Decision,
+    Point,
     Run,
     Screen,
     UnmappedError,
@@ -49,8 +50,11 @@ from collection.formats.common import (
     amount,
     at,
     chord,
+    clicked,
+    dragged,
     file_name,
     flag,
+    hovered,
     key_sequence,
     make_step,
     make_trajectory,
@@ -176,11 +180,19 @@ def molmoweb_actions(output: Params, screen: Screen, answer: str) -> list[Action
     name, given = str(output.get("action_name")), row(output, "action")
     point = [given.get("x"), given.get("y")]
     match name:
-        case "mouse_click" if given.get("button", "left") == "left":
-            return [screen.point(point, name)]
+        case "mouse_click" | "mouse_dblclick" if given.get("button", "left") == "left":
+            return [clicked(screen.pixel(point, name), double=given.get("click_type") == "double")]
+        case "mouse_move" | "hover_at":
+            return [hovered(screen.pixel(point, name))]
+        case "mouse_drag_and_drop":
+            ends = ([given.get("from_x"), given.get("from_y")], [given.get("to_x"), given.get("to_y")])
+            return [dragged(screen.pixel(ends[0], name), screen.pixel(ends[1], name))]
+        case "scroll_at" if not given.get("delta_x"):
+            return [screen.scroll(given.get("delta_y", 0), name, screen.pixel(point, name))]
         case "gemini_type_text_at":
             clear, enter = given.get("clear_before_typing", True), given.get("press_enter", True)
-            return [screen.point(point, name), *typed(given.get("text"), clear is True, enter is True)]
+            entered = typed(given.get("text"), clear is True, enter is True)
+            return [clicked(screen.pixel(point, name)), *entered]
         case "keyboard_type":
             return typed(given.get("text"), clear=False, enter=False)
         case "keyboard_press":
@@ -341,23 +353,31 @@ def openwebrl_actions(name: str, given: Params, screen: Screen, tab: str) -> lis
       tab: id of the current tab; empty if it is unknown.
 
     Raises:
-      UnmappedError: no counterpart (a drag, a question to the user, ...).
+      UnmappedError: no counterpart (another button, a question to the user, ...).
     """
+
+    def point(key: str = "point_2d") -> Point:
+        return screen.pixel(given.get(key), name, _PLANE, _PLANE)
+
     match name:
         case "click":
-            if given.get("clicks", 1) != 1 or given.get("button", "left") != "left":
-                raise UnmappedError(name, "not one click with the left button")
-            return [screen.point(given.get("point_2d"), name, _PLANE, _PLANE)]
+            clicks = given.get("clicks", 1)
+            if clicks not in (1, 2) or given.get("button", "left") != "left":
+                raise UnmappedError(name, "not one click or two with the left button")
+            return [clicked(point(), double=clicks == 2)]
+        case "hover":
+            return [hovered(point())]
+        case "drag":
+            return [dragged(point("start_point_2d"), point("end_point_2d"))]
         case "write":
             return typed(given.get("message"), clear=True, enter=False)
         case "scroll":
-            if given.get("point_2d"):
-                raise UnmappedError(name, "a scroll at a point names no element")
             direction = given.get("direction", "down")
             if direction not in ("up", "down"):
                 raise UnmappedError(name, "sideways")
             pages = min(max(amount(given.get("amount", _SCROLL), name), 0.0), _MOST)
-            return [scrolled(pages if direction == "down" else -pages, name)]
+            at_point = point() if given.get("point_2d") else None
+            return [scrolled(pages if direction == "down" else -pages, name, at_point)]
         case "press_keys":
             keys, presses = given.get("keys"), given.get("presses", 1)
             if not given.get("is_hotkey"):
@@ -494,13 +514,16 @@ def webgym_actions(action: Params, screen: Screen, website: str) -> list[Action]
       website: the task's start page, to which `goback` can lead.
 
     Raises:
-      UnmappedError: no counterpart (moving the mouse, ...).
+      UnmappedError: no counterpart.
     """
     name, given = str(action.get("key")), row(action, "arguments")
 
     def click() -> Action:
         if "element_id" in given:
             return to_action("click_element_by_index", index=given["element_id"])
+        return clicked(point())
+
+    def point() -> Point:
         point = given.get("coordinates")
         if (
             isinstance(point, list)
@@ -509,22 +532,25 @@ def webgym_actions(action: Params, screen: Screen, website: str) -> list[Action]
         ):
             # A box: upstream clicks its centre.
             point = [(point[0] + point[2]) // 2, (point[1] + point[3]) // 2]
-        return screen.point(point, name, _PLANE, _PLANE)
+        return screen.pixel(point, name, _PLANE, _PLANE)
 
     match name:
         case "click":
             return [click()]
+        case "hover" if "coordinates" in given:
+            return [hovered(point())]
         case "type":
             words = given.get("text", given.get("content"))
             # Upstream replaces what the field holds, and presses Enter.
             if "element_id" in given:
                 return [to_action("input_text", index=given["element_id"], text=words), press("Enter")]
             return [click(), *typed(words, clear=True, enter=True)]
-        case "scroll" if "coordinates" not in given:
+        case "scroll":
             if not screen.height or screen.height <= _OVERLAP:
                 raise UnmappedError(name, "nothing gives the size of the page")
             up = str(given.get("direction")).lower() == "up"
-            return [screen.scroll((_OVERLAP - screen.height) if up else screen.height - _OVERLAP, name)]
+            pixels = (_OVERLAP - screen.height) if up else screen.height - _OVERLAP
+            return [screen.scroll(pixels, name, point() if "coordinates" in given else None)]
         case "wait":
             return [wait(given.get("time", _WAIT_SECONDS), name)]
         case "goback" if given.get("goback_to") == "homepage" and website:

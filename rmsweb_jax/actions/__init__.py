@@ -8,8 +8,16 @@ from rmsweb_jax.actions.parse import (
     render_reply,
     repair_reply,
 )
-from rmsweb_jax.actions.reward import Explanation, explain_actions, explain_response, score_response
-from rmsweb_jax.actions.schema import ACTIONS, Action, ActionParams, Reply, action_catalogue, composition
+from rmsweb_jax.actions.reward import Explanation, Target, explain_actions, explain_response, score_response
+from rmsweb_jax.actions.schema import (
+    ACTIONS,
+    Action,
+    ActionParams,
+    Reply,
+    action_catalogue,
+    composition,
+    points_of,
+)
 from rmsweb_jax.actions.tolerant import read_reply, recorded_reply
 
 __all__ = [
@@ -19,6 +27,7 @@ __all__ = [
     "Explanation",
     "Reply",
     "ReplyError",
+    "Target",
     "action_catalogue",
     "action_span",
     "composition",
@@ -26,6 +35,7 @@ __all__ = [
     "explain_response",
     "normalize_action",
     "parse_reply",
+    "points_of",
     "read_reply",
     "recorded_reply",
     "render_reply",

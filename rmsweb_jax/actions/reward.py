@@ -16,8 +16,9 @@ from typing import Any
 from rapidfuzz import fuzz
 
 from rmsweb_jax.actions.parse import ReplyError, parse_reply, render_actions
-from rmsweb_jax.actions.rules import EXACT, WRONG, compare_actions
+from rmsweb_jax.actions.rules import EXACT, UNKNOWN, WRONG, compare_actions
 from rmsweb_jax.actions.schema import Action
+from rmsweb_jax.records.schema import Window
 
 # Weights of an action in the soft F1; passive actions only look, wait or move the view.
 ACTIVE_WEIGHT, PASSIVE_WEIGHT = 1.0, 0.5
@@ -31,6 +32,24 @@ class Pair:
     target: int
     level: float
     field: str
+
+
+class Target(str):
+    """A verified reply that names points, with the screenshot on which they are compared.
+
+    To every function that takes a target it is the reply's text; the action reward also reads `window`.
+    """
+
+    window: Window
+
+    def __new__(cls, text: str, window: Window) -> Target:
+        """Makes the text, and keeps the screenshot with it."""
+        target = super().__new__(cls, text)
+        target.window = window
+        return target
+
+    def __getnewargs__(self) -> tuple[str, Window]:
+        return str(self), self.window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +121,7 @@ def explain_response(response: str, target: str) -> Explanation:
         predicted = parse_reply(response).executable
     except ReplyError as error:
         return Explanation(WRONG, error=str(error))
-    return explain_actions(predicted, wanted)
+    return explain_actions(predicted, wanted, getattr(target, "window", UNKNOWN))
 
 
 # All responses of a group share one target.
@@ -111,9 +130,11 @@ def _target_actions(target: str) -> tuple[Action, ...]:
     return parse_reply(target).executable
 
 
-def explain_actions(predicted: Sequence[Action], wanted: Sequence[Action]) -> Explanation:
+def explain_actions(
+    predicted: Sequence[Action], wanted: Sequence[Action], window: Window = UNKNOWN
+) -> Explanation:
     """Scores as `explain_response`, but parsed action lists; neither may be empty."""
-    pairs = _align(predicted, wanted)
+    pairs = _align(predicted, wanted, window)
     matched = sum(_weight(wanted[pair.target]) * pair.level for pair in pairs)
     # With precision M/P and recall M/T the soft F1, their harmonic mean, is 2M / (P + T).
     total = sum(map(_weight, predicted)) + sum(map(_weight, wanted))
@@ -124,12 +145,12 @@ def _weight(action: Action) -> float:
     return PASSIVE_WEIGHT if action.params.passive else ACTIVE_WEIGHT
 
 
-def _align(predicted: Sequence[Action], wanted: Sequence[Action]) -> tuple[Pair, ...]:
+def _align(predicted: Sequence[Action], wanted: Sequence[Action], window: Window) -> tuple[Pair, ...]:
     """Finds the order-preserving alignment with the largest summed level (then the largest summed weight)."""
     if len(predicted) == len(wanted) == 1:  # A shortcut for nearly all steps, with the same result.
-        level, field = compare_actions(predicted[0], wanted[0])
+        level, field = compare_actions(predicted[0], wanted[0], window)
         return (Pair(0, 0, level, field),) if level > 0 else ()
-    verdicts = [[compare_actions(one, other) for other in wanted] for one in predicted]
+    verdicts = [[compare_actions(one, other, window) for other in wanted] for one in predicted]
     rows, columns = len(predicted), len(wanted)
     # best[i][j]: (summed level in tenths, summed weighted level) of predicted[i:] against wanted[j:]. Tenths
     # are integers, so that rounding does not break ties between sums of 0.7 and 0.3.

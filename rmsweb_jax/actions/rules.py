@@ -1,6 +1,11 @@
 """Scores one action against another: the levels, and one rule per action type (RMSWeb, section 3.4).
 
 1.0 exact    0.7 core-correct    0.3 right type, wrong key parameter    0.0 wrong
+
+A point (`click_coordinates` and its like, beyond the paper's actions) is exact if it is in the box of the
+element that the target's point is in, where that box is known; core-correct if it is at most 2 % of the
+window's width and height away, or 5 pixels where these are more or the window is not known; else another
+point. Both ends of a drag count, and the worse decides.
 """
 
 from __future__ import annotations
@@ -12,13 +17,15 @@ from typing import Any
 
 import rmsweb_jax.actions.schema as schema
 from rmsweb_jax.actions.formatting import plain
-from rmsweb_jax.actions.schema import Action
+from rmsweb_jax.actions.schema import Action, points_of
 from rmsweb_jax.actions.similarity import same_but_formatting, same_page, similar
+from rmsweb_jax.records.schema import Window
 
 EXACT, CORE, TYPE, WRONG = 1.0, 0.7, 0.3, 0.0
 
 # A level, and the field that decided it.
 Verdict = tuple[float, str]
+Point = tuple[int, int]
 
 _KEY_NAMES = {
     "ctrl": "control",
@@ -39,20 +46,50 @@ _KEY_NAMES = {
     "page up": "pageup",
     "page down": "pagedown",
 }
-# Points this close together are one for a user.
-_NEAR_PX = 5
+# Points this close together are one for a user: pixels, or a share of the window's side if that is more. Half
+# of a button is some 2 % of a window's height.
+_NEAR_PX, _NEAR_SHARE = 5, 0.02
 # A string literal; an unterminated one ends with its line.
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|\'(?:[^\'\\\n]|\\.)*+\'?')
 _SPACES_OR_STRING = re.compile(rf"({_STRING.pattern})|[ \t]+")
 
 
-def compare_actions(predicted: Action, target: Action) -> Verdict:
+UNKNOWN = Window(width=0, height=0)
+
+
+def point_level(point: Point, target: Point, window: Window) -> float:
+    """Returns the level of a point against another one."""
+    around = [box for box in window.boxes if inside(box, target)]
+    if point == target or (around and inside(min(around, key=_area), point)):
+        return EXACT
+    sides = zip(point, target, (window.width, window.height), strict=True)
+    near = all(abs(one - other) <= max(_NEAR_PX, _NEAR_SHARE * side) for one, other, side in sides)
+    return CORE if near else TYPE
+
+
+def inside(box: tuple[int, int, int, int], point: Point) -> bool:
+    """Returns True if a point is in a box; its right and bottom edges are not."""
+    return box[0] <= point[0] < box[2] and box[1] <= point[1] < box[3]
+
+
+def _area(box: tuple[int, int, int, int]) -> int:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def compare_actions(predicted: Action, target: Action, window: Window = UNKNOWN) -> Verdict:
     """Returns the level of one action against another, and the field that decided it."""
     if predicted.name != target.name:
         return WRONG, "action"
     if predicted.params == target.params:
         return EXACT, ""
-    return RULES[target.name](predicted.params, target.params)
+    if target.name not in schema.POINT_ACTIONS:
+        return RULES[target.name](predicted.params, target.params)
+    pairs = list(zip(points_of(predicted), points_of(target), strict=True))
+    levels = [point_level(*pair, window) for pair in pairs]
+    worst = levels.index(min(levels))
+    ours, theirs = pairs[worst]
+    verdict = levels[worst], ("to_" if worst else "") + ("x" if ours[0] != theirs[0] else "y")
+    return min(verdict, RULES[target.name](predicted.params, target.params))
 
 
 # One rule per action type, called only when some parameter differs. `p` is predicted, `t` the target.
@@ -170,8 +207,13 @@ def _execute_js(p: schema.ExecuteJs, t: schema.ExecuteJs) -> Verdict:
 
 
 def _click_coordinates(p: schema.ClickCoordinates, t: schema.ClickCoordinates) -> Verdict:
-    near = max(abs(p.x - t.x), abs(p.y - t.y)) <= _NEAR_PX
-    return (CORE if near else TYPE), "x" if p.x != t.x else "y"
+    return (EXACT, "") if p.double == t.double else (TYPE, "double")
+
+
+def _scroll_coordinates(p: schema.ScrollCoordinates, t: schema.ScrollCoordinates) -> Verdict:
+    if p.down != t.down:
+        return TYPE, "down"
+    return (EXACT, "") if p.num_pages == t.num_pages else (CORE, "num_pages")
 
 
 def _drag(p: schema.DragElement, t: schema.DragElement) -> Verdict:
@@ -199,6 +241,7 @@ def _no_parameters(p: Any, t: Any) -> Verdict:
     return EXACT, ""
 
 
+# Of actions that name points: what is compared apart from these.
 RULES: dict[str, Callable[[Any, Any], Verdict]] = {
     "done": _done,
     "search_engine": _search_engine,
@@ -221,6 +264,9 @@ RULES: dict[str, Callable[[Any, Any], Verdict]] = {
     "read_file": _read_file,
     "execute_js": _execute_js,
     "click_coordinates": _click_coordinates,
+    "drag_coordinates": _no_parameters,
+    "hover_coordinates": _no_parameters,
+    "scroll_coordinates": _scroll_coordinates,
     "double_click_element": _index_only,
     "drag_element": _drag,
     "hover_element": _index_only,

@@ -203,10 +203,38 @@ class ExecuteJs(ActionParams):
 
 
 class ClickCoordinates(ActionParams):
-    """Click a point of the screenshot, in pixels from its left and top edge."""
+    """Click a point of the screenshot, in pixels from its left and top edge; twice if asked."""
 
     x: Count
     y: Count
+    double: bool = False
+
+
+class DragCoordinates(ActionParams):
+    """Drag from a point of the screenshot to another one."""
+
+    x: Count
+    y: Count
+    to_x: Count
+    to_y: Count
+
+
+class HoverCoordinates(ActionParams):
+    """Move the mouse to a point of the screenshot."""
+
+    passive: ClassVar[bool] = True
+    x: Count
+    y: Count
+
+
+class ScrollCoordinates(ActionParams):
+    """Turn the mouse wheel at a point of the screenshot, by a number of heights of the window."""
+
+    passive: ClassVar[bool] = True
+    x: Count
+    y: Count
+    down: bool
+    num_pages: Positive
 
 
 class DoubleClickElement(ActionParams):
@@ -251,14 +279,16 @@ ACTIONS: dict[str, type[ActionParams]] = {
     "read_file": ReadFile,
     "execute_js": ExecuteJs,
     "click_coordinates": ClickCoordinates,
+    "drag_coordinates": DragCoordinates,
+    "hover_coordinates": HoverCoordinates,
+    "scroll_coordinates": ScrollCoordinates,
     "double_click_element": DoubleClickElement,
     "drag_element": DragElement,
     "hover_element": HoverElement,
 }
 # Beyond the paper's action space; each is off until a setting names it.
-EXTRA_ACTIONS = (
-    *("execute_js", "click_coordinates", "double_click_element", "drag_element", "hover_element"),
-)
+POINT_ACTIONS = ("click_coordinates", "drag_coordinates", "hover_coordinates", "scroll_coordinates")
+EXTRA_ACTIONS = ("execute_js", *POINT_ACTIONS, "double_click_element", "drag_element", "hover_element")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,6 +322,15 @@ class Reply(BaseModel):
             if action.name == "done":
                 return kept[: max(position, 1)]
         return kept
+
+
+def points_of(action: Action) -> tuple[tuple[int, int], ...]:
+    """Returns the points that an action names: none, one, or the ends of a drag."""
+    if action.name not in POINT_ACTIONS:
+        return ()
+    given: Any = action.params
+    end = ((given.to_x, given.to_y),) if isinstance(given, DragCoordinates) else ()
+    return ((given.x, given.y), *end)
 
 
 def composition(actions: Iterable[Action]) -> tuple[str, ...]:

@@ -209,6 +209,7 @@ def as_sample(record: RlPrompt | SftSample) -> SftSample:
         kind="action",
         messages=record.messages,
         response=record.target,
+        window=record.window,
     )
 
 
@@ -222,7 +223,7 @@ def _named(sample_id: str) -> Iterator[None]:
 
 
 def _action_mask(sample: SftSample, response: EncodedResponse) -> Bool[np.ndarray, " tokens"]:
-    """True at the tokens of the action; extractions have none, so action metrics leave them out."""
+    """True at the tokens of the action; other texts have none, so action metrics leave them out."""
     mask = np.zeros(len(response.tokens), bool)
     if sample.kind == "action":
         try:
@@ -246,7 +247,7 @@ class SampleSize:
       num_targets: tokens of the target.
       patches: patches of each screenshot in the prompt.
       task_id: task that the sample belongs to.
-      kind: that of the sample, "action" or "extraction".
+      kind: that of the sample, "action" or "text".
     """
 
     sample_id: str

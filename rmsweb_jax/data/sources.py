@@ -13,6 +13,7 @@ import grain.python as grain
 import numpy as np
 from jaxtyping import Int
 
+from rmsweb_jax.data.chats import CHAT_FILES, write_chats
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.bucket import freeze
 from rmsweb_jax.records.dataset import records_digest
@@ -72,16 +73,21 @@ class RecordSource(Generic[R]):
 def training_data(text: str, flag: str, workdir: AnyPath) -> AnyPath:
     """Parses the data set of a training run; one in a bucket stays as it was when the run began.
 
-    With several processes all of them must call this; they get what the first has frozen.
+    A file of conversations becomes a data set in the workdir, see `rmsweb_jax.data.chats`. With several
+    processes all of them must call this; they get what the first has frozen or written.
 
     Raises:
-      UserError: the folder is no address, or there is no data set in the bucket.
+      UserError: the folder is no address, there is no data set in the bucket, or the file cannot be used.
     """
     folder = parse_path(text, flag)
-    if not isinstance(folder, StorePath):
+    if isinstance(folder, StorePath):
+        keep = functools.partial(freeze, folder, workdir)
+    elif folder.suffix in CHAT_FILES:
+        keep = functools.partial(write_chats, folder, workdir)
+    else:
         return folder
     try:
-        mine = {"folder": str(freeze(folder, workdir)) if is_first() else ""}
+        mine = {"folder": str(keep()) if is_first() else ""}
     except UserError as error:
         mine = {"error": str(error)}
     first = json.loads(from_all_processes(json.dumps(mine).encode())[0])

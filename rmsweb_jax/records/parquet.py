@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import types
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -56,6 +58,35 @@ def export_parquet(folder: AnyPath, output: Path, images: bool = False) -> int:
         while group := list(itertools.islice(rows, _GROUP_ROWS_WITH_IMAGES if images else _GROUP_ROWS)):
             writer.write_table(pa.Table.from_pylist(group, schema))
     return manifest.records
+
+
+def write_rows(output: Path, rows: Iterable[dict[str, Any]]) -> int:
+    """Writes rows that have a column `images`, as structs of bytes; returns their number.
+
+    The file's metadata tell Hugging Face `datasets` what the columns are, so that it decodes the images.
+    """
+    rows = iter(rows)
+    first = list(itertools.islice(rows, _GROUP_ROWS_WITH_IMAGES))
+    # Rows without images do not say what these are.
+    fields = list(pa.Table.from_pylist(first).drop_columns("images").schema)
+    features = {field.name: _feature(field.type) for field in fields}
+    features["images"] = {"feature": {"_type": "Image"}, "_type": "List"}
+    about = json.dumps({"info": {"features": features}})
+    schema, count = pa.schema([*fields, _IMAGES], metadata={"huggingface": about}), 0
+    with replacing(output) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        while group := first or list(itertools.islice(rows, _GROUP_ROWS_WITH_IMAGES)):
+            writer.write_table(pa.Table.from_pylist(group, schema))
+            count, first = count + len(group), []
+    return count
+
+
+def _feature(type_: pa.DataType) -> Any:
+    """Describes a column of strings, structs and lists as `datasets` does."""
+    if pa.types.is_struct(type_):
+        return {field.name: _feature(field.type) for field in typing.cast(pa.StructType, type_)}
+    if pa.types.is_list(type_):
+        return {"feature": _feature(typing.cast(pa.ListType, type_).value_type), "_type": "List"}
+    return {"dtype": "string", "_type": "Value"}
 
 
 def arrow_schema(manifest: Manifest, images: bool) -> pa.Schema:

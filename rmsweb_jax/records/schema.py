@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 # Incremented when records of the version before can no longer be read: there is no reader for other versions.
 # A new field with a default leaves them readable.
@@ -310,6 +310,19 @@ class Trajectory(Record):
     missing: tuple[str, ...] = ()
 
 
+class Window(Record):
+    """A screenshot on which a reply names points.
+
+    Attributes:
+      width, height: in pixels.
+      boxes: left, top, right and bottom of elements, in pixels; each has a point of the reply in it.
+    """
+
+    width: int
+    height: int
+    boxes: tuple[tuple[int, int, int, int], ...] = ()
+
+
 class Reflection(Record):
     """Guidance written after attempt `attempt` for the next one; never part of a corpus."""
 
@@ -318,19 +331,35 @@ class Reflection(Record):
     guidance: str
 
 
+def _kind(given: object) -> object:
+    # The name of texts in older data sets, where page readings were the only ones.
+    return "text" if given == "extraction" else given
+
+
 class SftSample(Record):
-    """One supervised target: reply `response` to `messages`."""
+    """One supervised target: reply `response` to `messages`.
+
+    Attributes:
+      kind: `action`: a reply of the agent, with an action list, which the reward can compare; `text`: any
+        other reply, such as a page reading or one of a conversation.
+      window: what the reward knows of the points that the reply names; None if it names none.
+    """
 
     sample_id: str
     task_id: str
     site: str
-    kind: Literal["action", "extraction"]
+    kind: Annotated[Literal["action", "text"], BeforeValidator(_kind)]
     messages: tuple[Message, ...]
     response: str
+    window: Window | None = None
 
 
 class RlPrompt(Record):
-    """A mined decision: the state of the successful run and its verified reply, nothing else."""
+    """A mined decision: the state of the successful run and its verified reply, nothing else.
+
+    Attributes:
+      window: as of an `SftSample`.
+    """
 
     prompt_id: str
     task_id: str
@@ -338,6 +367,7 @@ class RlPrompt(Record):
     category: str
     messages: tuple[Message, ...]
     target: str
+    window: Window | None = None
 
 
 class ReplayRate(Record):

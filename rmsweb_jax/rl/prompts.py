@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from rmsweb_jax.actions.parse import ReplyError
-from rmsweb_jax.actions.reward import EXACT, score_response
+from rmsweb_jax.actions.reward import EXACT, Target, score_response
 from rmsweb_jax.data.encoding import Encoder, LazyExample, SampleSize, as_sample, dataset_sizes, spread
 from rmsweb_jax.data.sources import RecordSource, is_held_out
 from rmsweb_jax.errors import UserError
@@ -66,7 +66,8 @@ class RlData:
         sample = as_sample(record)
         category = record.category if isinstance(record, RlPrompt) else ""
         encode = functools.partial(self.encoder.example, sample)
-        return Prompt(self.sizes[number], encode, sample.response, sample.messages, category)
+        target = Target(sample.response, sample.window) if sample.window else sample.response
+        return Prompt(self.sizes[number], encode, target, sample.messages, category)
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> str:
         """Decodes the text of a response."""
@@ -114,7 +115,7 @@ def open_rl_data(
     train: list[int] = []
     held: list[int] = []
     for number, size in enumerate(dataset_sizes(records, encoder, workdir, threads)):
-        # Extractions have no actions, which the reward compares.
+        # Other texts have no actions, which the reward compares.
         if size.kind != "action":
             continue
         if size.prompt_length > max_prompt_tokens:

@@ -41,7 +41,8 @@ class SftConfig(ComputeConfig):
     and by dropout masks, which follow the layout.
 
     Attributes:
-      corpus: data set folder with SFT samples, written by experiments.build_sft.
+      corpus: data set folder with SFT samples, written by experiments.build_sft; or a file of conversations
+        in the messages format, `.jsonl`, `.json` or `.parquet`.
       model: folder in Hugging Face layout, or "tiny_base".
       trainable: "lora" trains adapters on all linear layers of the decoder, "all" every parameter.
       max_length: longer samples are dropped and counted, never cut.
@@ -62,7 +63,7 @@ class SftConfig(ComputeConfig):
       profile_steps: updates that are profiled, from the eleventh on, for TensorBoard or XProf; 0: none.
     """
 
-    corpus: str = required("the folder that experiments.build_sft wrote")
+    corpus: str = required("the folder that experiments.build_sft wrote, or a file of conversations")
     model: str = "Qwen3-VL-8B-Instruct"
     trainable: Literal["lora", "all"] = "lora"
     # RMSWeb, appendix "SFT hyper-parameters", 8B run; so are learning rate, warm-up and decay below.

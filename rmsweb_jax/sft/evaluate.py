@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.actions.parse import ReplyError
-from rmsweb_jax.actions.reward import EXACT, score_response
+from rmsweb_jax.actions.reward import EXACT, Target, score_response
 from rmsweb_jax.data.batching import Batch, on_mesh
 from rmsweb_jax.data.encoding import LazyExample, SampleSize
 from rmsweb_jax.data.sources import stable_hash
@@ -94,7 +94,8 @@ class Evaluator:
         replies = []
         for (sample, _), request in zip(self._actions, requests, strict=True):
             reply = processor.decode_response(drawn[request].tokens[0])
-            reward = self._score(reply, sample.response)
+            target = Target(sample.response, sample.window) if sample.window else sample.response
+            reward = self._score(reply, target)
             replies.append(SampledReply(sample.sample_id, reply, sample.response, reward))
         rewards = np.asarray([reply.reward for reply in replies])
         metrics = {

@@ -1,12 +1,14 @@
 import math
+import pickle
 
 import pytest
 from rapidfuzz import fuzz
 
-from rmsweb_jax.actions import ReplyError, explain_response, score_response
+from rmsweb_jax.actions import ReplyError, Target, explain_response, score_response
 from rmsweb_jax.actions.reward import REWARDS, exact_response, target_type, text_response
 from rmsweb_jax.actions.rules import RULES
 from rmsweb_jax.actions.schema import ACTIONS
+from rmsweb_jax.records.schema import Window
 from tests.actions.replies import click, done, one, query, reply, score, scroll, typed, url
 
 # The recipe's table: target, then a response of level 1.0, of 0.7 and of 0.3; None where there is none.
@@ -101,6 +103,24 @@ LEVELS = {
         one("click_coordinates", x="10", y=20.0),
         one("click_coordinates", x=12, y=18),
         one("click_coordinates", x=10, y=40),
+    ),
+    "drag_coordinates": (
+        one("drag_coordinates", x=10, y=20, to_x=30, to_y=40),
+        one("drag_coordinates", x="10", y=20.0, to_x=30, to_y=40),
+        one("drag_coordinates", x=12, y=20, to_x=30, to_y=36),
+        one("drag_coordinates", x=10, y=20, to_x=30, to_y=60),
+    ),
+    "hover_coordinates": (
+        one("hover_coordinates", x=10, y=20),
+        one("hover_coordinates", x="10", y=20.0),
+        one("hover_coordinates", x=12, y=18),
+        one("hover_coordinates", x=10, y=40),
+    ),
+    "scroll_coordinates": (
+        one("scroll_coordinates", x=10, y=20, down=True, num_pages=1),
+        one("scroll_coordinates", x="10", y=20.0, down=True, num_pages=1.0),
+        one("scroll_coordinates", x=10, y=20, down=True, num_pages=2),
+        one("scroll_coordinates", x=10, y=20, down=False, num_pages=1),
     ),
     "double_click_element": (
         one("double_click_element", index=4),
@@ -276,3 +296,40 @@ def test_spacing_of_levels_passes_the_contrast_gate():
     deviation = math.sqrt(sum((reward - mean) ** 2 for reward in rewards) / 7)
     assert deviation == pytest.approx(0.3 / math.sqrt(8))
     assert deviation >= 0.10
+
+
+@pytest.mark.parametrize(
+    ("point", "boxes", "level"),
+    [
+        ((500, 300), (), 1.0),
+        # 2 % of 1000 by 600 pixels.
+        ((520, 288), (), 0.7),
+        ((521, 300), (), 0.3),
+        ((500, 313), (), 0.3),
+        # Anywhere in the element, and only there; the smallest of nested ones.
+        ((430, 281), ((400, 280, 600, 320),), 1.0),
+        ((600, 300), ((400, 280, 600, 320),), 0.3),
+        ((430, 281), ((400, 280, 600, 320), (490, 290, 510, 310)), 0.3),
+        ((510, 300), ((490, 290, 510, 310),), 0.7),
+        # A box that the target is not in says nothing.
+        ((50, 50), ((0, 0, 100, 100),), 0.3),
+    ],
+)
+def test_points_by_the_window_and_by_the_element_that_they_hit(point, boxes, level):
+    def clicked(x, y):
+        return reply(one("click_coordinates", x=x, y=y))
+
+    target = Target(clicked(500, 300), Window(width=1000, height=600, boxes=boxes))
+    assert score_response(clicked(*point), target) == level and target == clicked(500, 300)
+    assert (
+        score_response(target, target) == 1.0 and pickle.loads(pickle.dumps(target)).window == target.window
+    )
+
+
+def test_both_ends_of_a_drag_count():
+    def dragged(x, to_x):
+        return reply(one("drag_coordinates", x=x, y=10, to_x=to_x, to_y=10))
+
+    target = Target(dragged(100, 300), Window(width=400, height=400, boxes=((80, 0, 120, 20),)))
+    scores = [score_response(dragged(*ends), target) for ends in ((90, 300), (90, 305), (90, 320), (70, 300))]
+    assert scores == [1.0, 0.7, 0.3, 0.3]

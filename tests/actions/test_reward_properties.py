@@ -36,6 +36,8 @@ PARAMETERS = {
     "onto_index": st.integers(1, 3),
     "x": st.integers(0, 9),
     "y": st.integers(0, 9),
+    "to_x": st.integers(0, 9),
+    "to_y": st.integers(0, 9),
     "seconds": st.sampled_from([3, 5, 30, 60]),
     "start_from_char": st.sampled_from([0, 100]),
     "num_pages": st.sampled_from([0.5, 1.0, 2.0]),

@@ -336,6 +336,33 @@ def test_the_mouse_drags_clicks_twice_hovers_and_goes_to_a_point(browser: Browse
     assert "Help" in take_snapshot(browser).page_text
 
 
+def test_points_take_the_same_actions_as_elements(browser: Browser, local_pages: str) -> None:
+    def centre(selector: str) -> dict[str, int]:
+        x, y = browser.script(
+            f"const r = document.querySelector('{selector}').getBoundingClientRect();"
+            "return [Math.round(r.left + r.width / 2), Math.round(r.top + r.height / 2)];"
+        )
+        return {"x": x, "y": y}
+
+    open_page(browser, f"{local_pages}/pointer.html")
+    end = {f"to_{name}": value for name, value in centre("#done").items()}
+    assert do(browser, "drag_coordinates", **centre("li"), **end).text.startswith("Dragged (")
+    assert browser.driver.title.split() == ["Sleep", "Write"]
+    assert do(browser, "click_coordinates", **centre("#cell"), double=True).text.startswith(
+        "Double-clicked ("
+    )
+    assert browser.driver.title == "twice"
+    assert do(browser, "hover_coordinates", **centre(".menu")).changed
+    assert "Help" in take_snapshot(browser).page_text
+    assert do(browser, "scroll_coordinates", x=5000, y=1, down=True, num_pages=1).error
+    # The part that scrolls at the point, and not the page.
+    open_page(browser, f"{local_pages}/scroll.html")
+    inner = centre("#box")
+    assert do(browser, "scroll_coordinates", **inner, down=True, num_pages=0.1).changed
+    where = "return [scrollY, document.querySelector('#box').scrollTop];"
+    assert browser.script(where)[0] == 0 < browser.script(where)[1]
+
+
 @pytest.mark.parametrize("action", ["hover_element", "click_element_by_index"])
 def test_menus_of_style_sheets_open_under_the_mouse(browser: Browser, local_pages: str, action: str) -> None:
     open_page(browser, f"{local_pages}/hover_menus.html")
@@ -543,6 +570,9 @@ def test_extra_actions_are_off_unless_they_are_allowed(browser: Browser, local_p
     given: dict[str, dict[str, object]] = {
         "drag_element": {"index": 1, "onto_index": 2},
         "click_coordinates": {"x": 1, "y": 1},
+        "drag_coordinates": {"x": 1, "y": 1, "to_x": 9, "to_y": 9},
+        "hover_coordinates": {"x": 1, "y": 1},
+        "scroll_coordinates": {"x": 1, "y": 1, "down": True, "num_pages": 1},
         "execute_js": {"code": "1"},
     }
     for name in EXTRA_ACTIONS:

@@ -150,7 +150,7 @@ def test_one_sample_a_step_and_a_call(tmp_path):
     samples = list(make_samples([parsed], {}, [ImageStore(tmp_path)], FilterCounts(drops.append)))
     assert [(sample.kind, sample.sample_id.rsplit("#")[-1]) for sample in samples] == [
         ("action", "teacher-1/1"),
-        ("extraction", "teacher-1/1/extraction-0"),
+        ("text", "teacher-1/1/extraction-0"),
         ("action", "teacher-1/2"),
     ]
     assert samples[0].response == (
@@ -190,7 +190,7 @@ def test_a_sample_without_a_usable_screenshot_is_dropped_by_itself(tmp_path):
         ("sample", "7", "unreadable_image", text),
     ]
     report = counts.report()
-    assert report["samples"] == {"action": 3, "extraction": 0}
+    assert report["samples"] == {"action": 3, "text": 0}
     assert report["samples_dropped"] == dict.fromkeys(SAMPLE_DROP_REASONS, 0) | {
         "no_screenshot": 2,
         "unreadable_image": 3,

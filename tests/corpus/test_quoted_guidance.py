@@ -194,7 +194,7 @@ def page(text):
     return step(1, page=text).observation
 
 
-def sample(prompt="", response="", kind: Literal["action", "extraction"] = "action"):
+def sample(prompt="", response="", kind: Literal["action", "text"] = "action"):
     message = Message(role="user", content=(TextPart(text=prompt),))
     return SftSample(
         sample_id="s", kind=kind, task_id="shop/1", site="shop.test", messages=(message,), response=response

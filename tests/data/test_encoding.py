@@ -60,7 +60,7 @@ def test_action_mask_is_the_action_list(encoder, store):
 
 
 def test_extractions_have_no_action_span(encoder, store):
-    example = encoder.example(sample(store, kind="extraction", response="The price is 3."))
+    example = encoder.example(sample(store, kind="text", response="The price is 3."))
     assert not example.action_mask.any()
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from rmsweb_jax import ImageStore, Policy, RlPrompt, UserError, read_dataset, write_dataset
+from rmsweb_jax import ImageStore, Policy, RlPrompt, SftSample, UserError, read_dataset, write_dataset
+from rmsweb_jax.records.tools import check_dataset
 from tests.llm.answers import completion
 from tests.llm.server import ModelServer
 from tests.policies import REPLY, random_messages
@@ -30,6 +31,7 @@ RUN = {
     "foreign_adapter",
     "my_own_loss",
     "own_actor",
+    "own_chats",
     "own_judge",
     "own_site",
     "read_a_dataset",
@@ -182,6 +184,16 @@ def test_my_own_loss(tmp_path, random_policy):
     assert report["loss"] == "my_own_loss:dr_grpo" and report["gate"] == "my_own_loss:without_std"
     assert report["own_files"].keys() == {"objective", "gate", "reward"} and report["optimizer_steps"] >= 2
     assert report["first"]["norm/update"] > 0 and report["final"]["norm/update"] > 0
+
+
+def test_own_chats(tmp_path, random_policy):
+    printed = run("own_chats", tmp_path, "work", random_policy).splitlines()
+    assert re.fullmatch(r"16 replies, loss [0-9.]+", printed[0]) and len(printed) > 1
+    corpus = tmp_path / "work/run/chats/chats"
+    assert {sample.kind for sample in read_dataset(corpus, SftSample)} == {"text"}
+    # Images and all: what `records verify` looks at.
+    check = check_dataset(corpus)
+    assert (check.records, check.images, check.problems) == (16, 16, [])
 
 
 def test_the_readme(tmp_path, random_policy):

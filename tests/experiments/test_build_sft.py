@@ -19,8 +19,9 @@ from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.episodes import EPISODES
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.journal import Journal
-from rmsweb_jax.records.schema import Reflection, SftSample
+from rmsweb_jax.records.schema import Element, Reflection, SftSample, Window
 from rmsweb_jax.records.shards import read_manifest
+from rmsweb_jax.records.tools import check_dataset
 from rmsweb_jax.settings import from_config
 from tests.records.sets import stable
 from tests.trajectories import CLICK, DONE, TYPE, numbered, trajectory
@@ -78,7 +79,7 @@ def test_samples_screenshots_counts_and_drop_list(tmp_path):
     store = ImageStore(tmp_path / "sft_corpus")
     assert {store.get(name) for name in record_images(samples[0])} == {png()}
     assert (report["trajectories"], report["kept"], report["dropped"]["not_successful"]) == (2, 1, 1)
-    assert report["samples"] == {"action": 3, "extraction": 0}
+    assert report["samples"] == {"action": 3, "text": 0}
     assert report["sites"] == {"login-user": 3}
     assert report["effective_steps"] == {"3": 1}
     assert "lowered from the paper's 3 to 1" in report["notes"][0]
@@ -114,6 +115,42 @@ def test_an_empty_corpus_is_a_user_error_that_leaves_the_names(tmp_path):
         build(workdir, source, "paper")
     assert not (workdir / "report.json").exists()
     assert json.loads((workdir / "drops.jsonl").read_text())["detail"] == "2 effective steps"
+
+
+def test_points_come_with_the_window_and_the_boxes_around_them(tmp_path):
+    """Of runs with elements; the prompts are what an agent of that style would have been shown."""
+    point = {"click_coordinates": {"x": 2, "y": 1}}
+    shot = hashlib.sha256(png()).hexdigest()
+    steps = list(numbered(point, DONE, screenshot=shot, result_text="Clicked (2, 1)"))
+    boxes = ((1, 0, 3, 2), (0, 0, 1, 1), (0, 0, 4, 3))
+    elements = tuple(
+        Element(index=number, tag="button", text="Go", box=box) for number, box in enumerate(boxes, 1)
+    )
+    page = steps[0].observation.model_copy(update={"elements": elements})
+    steps[0] = steps[0].model_copy(update={"observation": page})
+    source = collected(tmp_path / "collect", trajectory(*steps))
+    build(tmp_path / "sft_corpus", source, "screenshot")
+    clicked, done = read_dataset(tmp_path / "sft_corpus", SftSample)
+    assert clicked.window == Window(width=4, height=3, boxes=(boxes[0], boxes[2])) and done.window is None
+    assert "Result: Clicked (2, 1)" in done.messages[1].text
+    assert (
+        "Screenshot: 4 by 3 pixels" in clicked.messages[1].text and "page 1" not in clicked.messages[1].text
+    )
+
+
+def test_conversations_join_trajectories(tmp_path):
+    (tmp_path / "shot.png").write_bytes(png())
+    chat = [{"role": "user", "content": "<image>What?"}, {"role": "assistant", "content": "A dot."}]
+    (tmp_path / "mine.jsonl").write_text(json.dumps({"messages": chat, "images": ["shot.png"]}))
+    config = get_config("demo")
+    config.chats = str(tmp_path / "mine.jsonl")
+    config.trajectories = collected(tmp_path / "collect", good())
+    (tmp_path / "sft_corpus").mkdir()
+    main(from_config(BuildSftSettings, config), tmp_path / "sft_corpus")
+    samples = list(read_dataset(tmp_path / "sft_corpus", SftSample))
+    assert [sample.kind for sample in samples] == ["action"] * 3 + ["text"]
+    assert json.loads((tmp_path / "sft_corpus/report.json").read_text())["sites"]["mine"] == 1
+    assert not check_dataset(tmp_path / "sft_corpus").problems
 
 
 def test_no_folder_given_is_a_user_error(tmp_path):

@@ -12,12 +12,22 @@ from configs import build_sft as build_sft_config
 from configs.import_runs import VARIANTS, get_config
 from experiments import build_sft
 from experiments.import_runs import main
+from rmsweb_jax.actions import parse_reply
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import SftSample, Trajectory
+from rmsweb_jax.records.schema import SftSample, Trajectory, Window
+from rmsweb_jax.records.tools import check_dataset
 from rmsweb_jax.settings import from_config
-from tests.formats.agent_runs import fara_run, gym_episode, molmo_run, rl_sample
+from tests.formats.agent_runs import (
+    CENTRE,
+    MOLMO_ACTIONS,
+    SITE,
+    fara_run,
+    gym_episode,
+    molmo_run,
+    rl_sample,
+)
 from tests.formats.foreign_runs import (
     TASK_ID,
     browser_use_run,
@@ -27,6 +37,7 @@ from tests.formats.foreign_runs import (
     webvoyager_messages,
     webvoyager_run,
     without,
+    write_json,
 )
 from tests.formats.runs import atif_run
 from tests.scripts import run_script
@@ -63,7 +74,7 @@ def test_browser_use_to_samples(tmp_path):
     corpus.mkdir()
     build_sft.main(from_config(BuildSftSettings, config), corpus)
     made = json.loads((corpus / "report.json").read_text())
-    assert made["samples"] == {"action": 4, "extraction": 0}
+    assert made["samples"] == {"action": 4, "text": 0}
     assert made["dropped"]["invalid_step"] == 1 and made["invalid_steps"] == {"no_messages": 1}
     assert made["by_source"] == {"browser-use": {"trajectories": 2, "kept": 1}}
     samples = list(read_dataset(corpus, SftSample))
@@ -72,6 +83,32 @@ def test_browser_use_to_samples(tmp_path):
         part.sha256 for sample in samples for part in sample.messages[-1].content if part.type == "image"
     }
     assert len(shown) == 4 and all(name in ImageStore(corpus) for name in shown)
+
+
+def test_runs_that_act_on_points_to_samples(tmp_path):
+    played = (MOLMO_ACTIONS[1], MOLMO_ACTIONS[2], MOLMO_ACTIONS[4], MOLMO_ACTIONS[7])
+    folder = molmo_run(tmp_path / "runs/Lamp--1", played)
+    write_json(folder / "webvoyager_verdict.json", {"thought": "", "verdict": "SUCCESS"})
+    run_import("molmoweb", tmp_path / "runs", tmp_path / "imported")
+    config, corpus = build_sft_config.get_config("screenshot"), tmp_path / "sft_corpus"
+    config.trajectories = str(tmp_path / "imported")
+    corpus.mkdir()
+    build_sft.main(from_config(BuildSftSettings, config), corpus)
+    report = json.loads((corpus / "report.json").read_text())
+    # The files do not say what changed: all steps count.
+    assert report["samples"] == {"action": 4, "text": 0} and report["effective_steps"] == {"4": 1}
+    clicked, entered, *_ = read_dataset(corpus, SftSample)
+    assert parse_reply(clicked.response).actions[0].to_json() == CENTRE
+    assert clicked.window == Window(width=1440, height=900) and entered.window is None
+    system, user = entered.messages
+    assert "by its screenshot" in system.text and user.content[-1].type == "image"
+    assert user.text == (
+        "<agent_history>\n<step_1>\nEvaluation: \nMemory: \nNext goal: do mouse_click\n</step_1>\n"
+        "</agent_history>\n<agent_state>\n<user_request>\nFind a lamp.\n</user_request>\n"
+        "<step_info>Step 2</step_info>\n</agent_state>\n"
+        f"<browser_state>\nScreenshot: 1440 by 900 pixels\nPage: {SITE} - Shop\n</browser_state>\n"
+    )
+    assert not check_dataset(corpus).problems
 
 
 def test_every_variant_imports_its_folder(tmp_path):

@@ -46,7 +46,7 @@ FARA: tuple[Mapped, ...] = (
         {"action": "type", "coordinate": [714, 448], "text": "lamp", "press_enter": True},
         [CENTRE, LAMP, ENTER],
     ),
-    ({"action": "mouse_move", "coordinate": [10, 10]}, "our action space has no such action"),
+    ({"action": "pause_and_memorize_fact", "fact": "red"}, "our action space has no such action"),
     ({"action": "scroll", "pixels": -300}, [{"scroll": {"down": True, "num_pages": 0.444}}]),
     ({"action": "terminate", "status": "success"}, [{"done": {"text": "thought 5", "success": True}}]),
 )
@@ -142,7 +142,7 @@ MOLMO: tuple[Mapped, ...] = (
     (("keyboard_type", {"text": "lamp"}), [LAMP]),
     (("keyboard_press", {"key": "ControlOrMeta+a"}), [{"send_keys": {"keys": "Control+a"}}]),
     (("scroll", {"delta_x": 0.0, "delta_y": 450.0}), [HALF]),
-    (("hover_at", {"x": 1.0, "y": 1.0, "duration": 1.0}), "our action space has no such action"),
+    (("upload", {"file": "a.png"}), "our action space has no such action"),
     (("send_msg_to_user", {"msg": "[ANSWER] 12 EUR"}), "a message that does not end the episode"),
     (("send_msg_to_user", {"msg": "[EXIT]"}), [ANSWERED]),
 )
@@ -188,7 +188,7 @@ GYM: tuple[Mapped, ...] = (
         {"key": "scroll", "arguments": {"direction": "down"}},
         [{"scroll": {"down": True, "num_pages": 0.944}}],
     ),
-    ({"key": "hover", "arguments": {"coordinates": [1, 1]}}, "our action space has no such action"),
+    ({"key": "zoom", "arguments": {"coordinates": [1, 1]}}, "our action space has no such action"),
     ({"key": "navigate", "arguments": {"url": SITE}}, [OPENED]),
     ({"key": "answer", "arguments": {"content": "12 EUR"}}, [ANSWERED]),
 )
@@ -244,7 +244,7 @@ RL: tuple[Mapped, ...] = (
         [{"input_text": {"index": 0, "text": "lamp"}}, ENTER],
     ),
     (
-        ({"name": "drag", "arguments": {"start_point_2d": [1, 1], "end_point_2d": [2, 2]}},),
+        ({"name": "call_user", "arguments": {"question": "Which lamp?"}},),
         "our action space has no such action",
     ),
     (({"name": "scroll", "arguments": {"direction": "down", "amount": 0.5}},), [HALF]),

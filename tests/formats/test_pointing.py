@@ -76,7 +76,8 @@ def test_every_field_of_a_fara_7b_folder(tmp_path):
     assert opened.results == (ActionResult(action="go_to_url", text="I did visit_url."),)
     assert parse_reply(opened.response).thinking == "thought 1" and entered.observation.url == SITE
     assert [(done.action, done.text) for done in entered.results] == [("click_coordinates", "I did type.")]
-    assert moved.response == 'Thought: thought 3\nAction: {"action": "mouse_move", "coordinate": [10, 10]}'
+    kept = 'Thought: thought 3\nAction: {"action": "pause_and_memorize_fact", "fact": "red"}'
+    assert moved.response == kept
     assert (report["steps"], report["steps_mapped"], report["screenshots"]) == (5, 4, 5)
 
 
@@ -124,7 +125,7 @@ def test_every_field_of_a_molmoweb_folder(tmp_path):
         seconds=7.0,
         source="molmoweb",
     )
-    assert json.loads(run.steps[5].response)["action"]["name"] == "hover_at"
+    assert json.loads(run.steps[5].response)["action"]["name"] == "upload"
     first = parse_reply(run.steps[0].response)
     assert (first.thinking, first.next_goal) == ("thought 1", "do goto")
     assert (run.steps[1].observation.url, run.steps[1].observation.title) == (SITE, "Shop")
@@ -158,10 +159,10 @@ def test_every_field_of_an_openwebrl_sample(tmp_path, turn):
         judge_text="It is so. SUCCESS",
         source="openwebrl",
     )
-    clicked, entered, dragged, _, done = run.steps
+    clicked, entered, asked, _, done = run.steps
     assert clicked.results == (ActionResult(action="click_coordinates", text="Succeed: `click` executed."),)
     assert entered.results[1].text == "Succeed: `press_keys` executed." and not done.results
-    assert '"start_point_2d"' in dragged.response
+    assert '"call_user"' in asked.response
     reply = parse_reply(done.response)
     assert (reply.thinking, reply.next_goal) == ("thought 5", "do step 5")
     seen = entered.observation
@@ -191,9 +192,9 @@ def test_every_field_of_a_webgym_episode(tmp_path):
         judge_text='["criterion 1: met"]',
         source="webgym",
     )
-    clicked, hovered = run.steps[0], run.steps[3]
+    clicked, zoomed = run.steps[0], run.steps[3]
     assert clicked.results == (ActionResult(action="click_coordinates", text="The page changed."),)
-    assert hovered.response == "Thought: thought 3\nAction: do hover"
+    assert zoomed.response == "Thought: thought 3\nAction: do zoom"
     reply = parse_reply(clicked.response)
     assert (reply.thinking, reply.memory, reply.next_goal) == ("thought 0", "memory 0", "do click")
     assert (clicked.observation.url, clicked.observation.title) == (SITE, "Shop")
@@ -316,6 +317,10 @@ def webgym(key=None, **given):
 
 
 TAB = {"send_keys": {"keys": "Tab"}}
+AT_CENTRE, UP_A_PAGE = {"x": 720, "y": 450}, {"down": False, "num_pages": 0.944}
+TWICE, HOVERED = [{"click_coordinates": AT_CENTRE | {"double": True}}], [{"hover_coordinates": AT_CENTRE}]
+DRAGGED = [{"drag_coordinates": AT_CENTRE | {"to_x": 144, "to_y": 180}}]
+SCROLLED = [{"scroll_coordinates": AT_CENTRE | {"down": True, "num_pages": 0.5}}]
 UP = fara_actions({"action": "scroll", "pixels": 300}, SCREEN, newer=False)
 
 
@@ -333,6 +338,21 @@ UP = fara_actions({"action": "scroll", "pixels": 300}, SCREEN, newer=False)
         (openwebrl("close_tab"), [{"close_tab": {"tab_id": "0001"}}]),
         (openwebrl("scroll", direction="up", amount=7), [{"scroll": {"down": False, "num_pages": 1.0}}]),
         (openwebrl("go_back"), [{"go_back": {}}]),
+        (openwebrl("click", point_2d=[500, 500], clicks=2), TWICE),
+        (openwebrl("hover", point_2d=[500, 500]), HOVERED),
+        (openwebrl("drag", start_point_2d=[500, 500], end_point_2d=[100, 200]), DRAGGED),
+        (openwebrl("scroll", point_2d=[500, 500], amount=0.5), SCROLLED),
+        (molmoweb("mouse_dblclick", x=720, y=450, click_type="double"), TWICE),
+        (molmoweb("mouse_move", x=720, y=450), HOVERED),
+        (molmoweb("mouse_drag_and_drop", from_x=720, from_y=450, to_x=144, to_y=180), DRAGGED),
+        (molmoweb("scroll_at", x=720, y=450, delta_x=0, delta_y=450), SCROLLED),
+        (fara_actions({"action": "double_click", "coordinate": [500, 500]}, SCREEN, newer=True), TWICE),
+        (fara_actions({"action": "mouse_move", "coordinate": [714, 448]}, SCREEN, newer=False), HOVERED),
+        (webgym("hover", coordinates=[500, 500]), HOVERED),
+        (
+            webgym("scroll", direction="up", coordinates=[500, 500]),
+            [{"scroll_coordinates": AT_CENTRE | UP_A_PAGE}],
+        ),
         (webgym("click", coordinates=[400, 400, 600, 600]), [CENTRE]),
         (webgym("click", element_id="7"), [{"click_element_by_index": {"index": 7}}]),
         (webgym("wait"), [{"wait": {"seconds": 2}}]),
@@ -360,14 +380,14 @@ def test_actions(mapped, ours):
         (molmoweb, {"action_name": "scroll", "delta_x": 10, "delta_y": 5}),
         (molmoweb, {"action_name": "scroll", "delta_x": 0, "delta_y": "far"}),
         (molmoweb, {"action_name": "browser_nav", "nav_type": "reload"}),
-        (openwebrl, {"name": "click", "point_2d": [1, 1], "clicks": 2}),
+        (openwebrl, {"name": "click", "point_2d": [1, 1], "clicks": 3}),
         (openwebrl, {"name": "click", "point_2d": [1, 1], "button": "right"}),
         (openwebrl, {"name": "scroll", "direction": "left"}),
-        (openwebrl, {"name": "scroll", "point_2d": [5, 5]}),
+        (openwebrl, {"name": "drag", "start_point_2d": [5, 5]}),
         (openwebrl, {"name": "press_keys", "keys": ["Tab"], "presses": 50}),
         (openwebrl, {"name": "close_tab", "tab": ""}),
         (webgym, {"key": "click", "element_id": "0"}),
-        (webgym, {"key": "scroll", "coordinates": [1, 1], "direction": "up"}),
+        (webgym, {"key": "scroll", "coordinates": [1], "direction": "up"}),
         (webgym, {"key": "navigate", "url": ""}),
     ],
 )

@@ -49,7 +49,7 @@ def make_policy(folder: Path) -> Policy:
     for number in range(3):
         messages = random_messages(number, images, repeats=number + 1)
         sample = SftSample(
-            sample_id=f"p{number}", task_id="t", site="s", kind="extraction", messages=messages, response="ok"
+            sample_id=f"p{number}", task_id="t", site="s", kind="text", messages=messages, response="ok"
         )
         prompts.append(as_prompt(encoder.example(sample), sample.response, messages))
     model = load_model(folder)

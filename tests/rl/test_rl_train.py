@@ -428,7 +428,7 @@ def test_the_full_corpus_is_the_actions_of_the_sft_corpus(config, prompts, tmp_p
     images = ImageStore(folder)
 
     def sample(number: int) -> SftSample:
-        kind = "action" if number % 2 else "extraction"
+        kind = "action" if number % 2 else "text"
         return SftSample(
             sample_id=f"s{number}",
             task_id="t",

@@ -36,7 +36,7 @@ def data(random_policy, tmp_path_factory) -> SftData:
             sample_id=f"s{number}",
             task_id=f"t{number // 2}",
             site="s",
-            kind="extraction" if extraction else "action",
+            kind="text" if extraction else "action",
             messages=random_messages(number, images, repeats=1 + number % 3),
             response=f"{number} prices" if extraction else REPLY % number,
         )

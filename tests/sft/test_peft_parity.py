@@ -66,7 +66,7 @@ def sft_sample(number: int, images: ImageStore) -> SftSample:
         sample_id=f"sample-{number}",
         task_id=f"task-{number}",
         site="site",
-        kind="action" if action else "extraction",
+        kind="action" if action else "text",
         messages=(
             Message(role="system", content=(TextPart(text="You act in a browser."),)),
             Message(role="user", content=user),
@@ -185,7 +185,7 @@ def test_a_step_has_packed_rows_and_several_micro_batches(both):
     assert fullest >= 3
     assert all(len(step.micro_batches) > 1 for step in steps)
     kinds = {both.data.source[number].kind for number in range(len(both.data.source))}
-    assert kinds == {"action", "extraction"}
+    assert kinds == {"action", "text"}
     assert {len(size.patches) for size in both.data.sizes} == {0, 1, 2}
 
 

@@ -28,7 +28,7 @@ from tests.studies.ablations.test_figures import HELD_OUT, TASKS, played, traini
 
 REPORTS = {
     "collect": {"teacher": "scripted", "tasks": 240, "trajectories": 632},
-    "sft_corpus": {"samples": {"action": 1034, "extraction": 0}},
+    "sft_corpus": {"samples": {"action": 1034, "text": 0}},
     "sft": {"parameters": {"base": 2_387_392}},
     "collect_policy": {},
     "mine": {"prompts": 182},
