@@ -116,12 +116,16 @@ def build_messages(
         )
     )
     image = (ImagePart(sha256=observation.screenshot),) if observation.screenshot else ()
-    system = _environment().get_template(f"system_{config.style}.j2")
-    system_text = system.render(max_actions=config.max_actions, actions=actions)
     return (
-        Message(role="system", content=(TextPart(text=system_text.strip()),)),
+        Message(role="system", content=(TextPart(text=system_text(config, actions)),)),
         Message(role="user", content=(TextPart(text=text), *image)),
     )
+
+
+def system_text(config: PromptConfig, actions: Sequence[dict[str, str]] = ()) -> str:
+    """Returns the text of the system message, which is the same at every step; `actions` as above."""
+    system = _environment().get_template(f"system_{config.style}.j2")
+    return system.render(max_actions=config.max_actions, actions=actions).strip()
 
 
 def _shown_step(step: PastStep) -> PastStep:
