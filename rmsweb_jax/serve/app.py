@@ -113,6 +113,8 @@ class _Handlers:
           ApiError: the request is wrong, or exceeds the engine's sizes.
         """
         asked = parse_body(ChatRequest, body)
+        if self._settings.turns == "last":
+            asked = asked.last_turn()
         messages, images = to_messages(asked, self._settings.max_images)
         parts = (part for message in messages for part in message.content)
         size = sum(len(part.text) for part in parts if isinstance(part, TextPart))

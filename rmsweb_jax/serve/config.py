@@ -35,6 +35,8 @@ class ServeSettings(Settings):
       max_waiting: requests that may wait.
       adapters, adapter_rank: LoRA adapters that can be loaded at once, and their largest rank. With one or
         more, vLLM's routes load and unload them, which read PEFT folders of this machine.
+      turns: `last` keeps a request's system messages and its last user message, or the results of its last
+        tool calls: our prompts hold their own history, which a growing chat would hold again.
       replies: `agent` constrains replies to the agent's format if a request names none; `free` does not.
       served_names: names of the model for clients, the main one first; () is `model`. Names other than these
         and those of loaded adapters get 404.
@@ -61,6 +63,7 @@ class ServeSettings(Settings):
     max_waiting: int = internal(1024, ge=1)
     adapters: int = Field(default=0, ge=0)
     adapter_rank: int = Field(default=64, ge=1)
+    turns: Literal["all", "last"] = "all"
     replies: Literal["free", "agent"] = "free"
     served_names: tuple[str, ...] = ()
     host: str = "127.0.0.1"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import itertools
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -260,6 +261,16 @@ class ChatRequest(_Strict):
     def num_top(self) -> int | None:
         """Likely tokens that are reported with each token's log-probability; None reports neither."""
         return self.top_logprobs or 0 if self.logprobs else None
+
+    def last_turn(self) -> ChatRequest:
+        """Keeps the system messages, and the last user message or the tool results that are in its place."""
+        turns = itertools.groupby(self.messages, key=lambda message: message.role)
+        asked = [list(turn) for role, turn in turns if role in ("user", "tool")]
+        if not asked:
+            return self
+        last = asked[-1] if asked[-1][0].role == "tool" else asked[-1][-1:]
+        system = [message for message in self.messages if message.role in ("system", "developer")]
+        return self.model_copy(update={"messages": [*system, *last]})
 
     def sampling(self, most: int) -> Sampling:
         """Makes the settings of the engine.

@@ -105,6 +105,22 @@ def test_the_image_is_seen(url):
     assert replies[0]["usage"]["prompt_tokens"] == len("user\nsee\nassistant\n") + 3 + 2 * 2 + 2
 
 
+def test_only_the_last_turn_is_read_where_the_server_is_set_so(url, engine, processor):
+    system, last = {"role": "system", "content": "Be brief."}, with_image(image_url(2))["messages"]
+    # With more pictures than a request may have.
+    grown = [system, *with_image(image_url(1))["messages"], {"role": "assistant", "content": "a"}, *last]
+    with serving(engine, processor, turns="last") as trimmed:
+        answers = [post(trimmed, ASK | {"messages": grown}), post(url, ASK | {"messages": [system, *last]})]
+        results = [{"role": "tool", "content": text} for text in "bc"]
+        answers += [
+            post(trimmed, ASK | {"messages": [*grown, *results]}),
+            post(url, ASK | {"messages": [system, *results]}),
+        ]
+    choices = [answer.json()["choices"] for answer in answers]
+    assert choices[0] == choices[1] != choices[2] == choices[3]
+    assert post(url, ASK | {"messages": grown}).status_code == 400
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
