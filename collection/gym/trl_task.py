@@ -1,6 +1,6 @@
 """Classes for the `environment_factory` of TRL's GRPOTrainer; a lost episode has no reward, which TRL masks.
 
-    GRPOTrainer(model, environment_factory=functools.partial(WebTools, "trac/close-ticket"), ...)
+    GRPOTrainer(model, environment_factory=functools.partial(WebTools, "trac/resolve"), ...)
 
     GRPOTrainer(model, reward_funcs=carry_out, environment_factory=WebReplies,
                 train_dataset=Dataset.from_list(rows(range(100))), ...)

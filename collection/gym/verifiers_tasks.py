@@ -99,4 +99,4 @@ async def _answer(request: Awaitable[Any]) -> Any:
         found, _, reason = str(error).partition(f"{LOST}: ")
         if found == str(error):
             raise
-        raise EpisodeLostError(reason) from error
+        raise EpisodeLostError(reason.partition(" (code: ")[0]) from error

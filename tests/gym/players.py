@@ -122,7 +122,7 @@ def train(folder: str, steps: int, apps: str, tasks: list[str]) -> dict[str, Any
     processor = Qwen3VLProcessor(images, tokens, Qwen3VLVideoProcessor(), chat_template=template)
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
     data = [
-        row for seed in range(-(-steps * 2 // len(tasks))) for task in tasks for row in rows([seed], task)
+        row for seed in range(-(-steps // len(tasks))) for task in tasks for row in rows([seed], task)
     ]
     start = time.monotonic()
     trainer = GRPOTrainer(
@@ -134,7 +134,7 @@ def train(folder: str, steps: int, apps: str, tasks: list[str]) -> dict[str, Any
         args=GRPOConfig(
             output_dir=f"{folder}-trl",
             num_generations=8,
-            per_device_train_batch_size=16,
+            per_device_train_batch_size=8,
             max_steps=steps,
             max_completion_length=128,
             learning_rate=1e-4,

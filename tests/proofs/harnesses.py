@@ -26,12 +26,12 @@ OUT = ROOT / "build/harnesses"
 POLICY = Path(os.environ.get("POLICY", DEMO / "sft/export"))
 APPS = os.environ.get("APPS", "")
 # The first has the packages of this environment as well, and their versions.
-TRL = ("trl==1.16.0", "openenv==0.10.0")
+TRL = ("trl==1.16.0", "openenv==0.10.0", "torchvision==0.28.0")
 VERIFIERS = ("verifiers[openenv]==0.4.0", "uv==0.13.9", "absl-py")
 # One reply does these tasks, and the policy does not do them always.
 TRAINED = ("miniwob/click-option", "miniwob/click-tab", "miniwob/click-link")
-APPLICATION = ("trac/close-ticket",)
-UPDATES = 20
+APPLICATION = ("trac/resolve", "trac/priority")
+SEEDS, UPDATES = 4, 20
 
 
 def install(name: str, packages: Sequence[str], ours: bool) -> Path:
@@ -115,7 +115,7 @@ id = "web-tasks"
 base_url = "{url}"
 tasks = {tasks}
 first_seed = 1000000
-seeds = 4
+seeds = {SEEDS}
 """)
     if not list(folder.rglob("traces.jsonl")):
         path = f"{folder}:{ROOT}"
