@@ -121,9 +121,7 @@ def train(folder: str, steps: int, apps: str, tasks: list[str]) -> dict[str, Any
     images = Qwen2VLImageProcessor(size=size, patch_size=16, image_mean=[0.5] * 3, image_std=[0.5] * 3)
     processor = Qwen3VLProcessor(images, tokens, Qwen3VLVideoProcessor(), chat_template=template)
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
-    data = [
-        row for seed in range(-(-steps // len(tasks))) for task in tasks for row in rows([seed], task)
-    ]
+    data = [row for seed in range(-(-steps // len(tasks))) for task in tasks for row in rows([seed], task)]
     start = time.monotonic()
     trainer = GRPOTrainer(
         model=model,
