@@ -29,9 +29,9 @@ APPS = os.environ.get("APPS", "")
 TRL = ("trl==1.16.0", "openenv==0.10.0", "torchvision==0.28.0")
 VERIFIERS = ("verifiers[openenv]==0.4.0", "uv==0.13.9", "absl-py")
 # One reply does these tasks, and the policy does not do them always.
-TRAINED = ("miniwob/click-option", "miniwob/click-tab", "miniwob/click-link")
+TRAINED = ("miniwob/click-link", "miniwob/click-tab", "miniwob/click-dialog-2", "miniwob/navigate-tree")
 APPLICATION = ("trac/resolve", "trac/priority")
-SEEDS, UPDATES = 4, 20
+SEEDS, UPDATES = 4, 16
 
 
 def install(name: str, packages: Sequence[str], ours: bool) -> Path:
@@ -76,12 +76,13 @@ def environments(python: Path, kind: str) -> contextlib.AbstractContextManager[s
     return running(Server(kind, command, "", ""), OUT / f"environments_{kind}.log")
 
 
-def evaluate() -> dict[str, float]:
-    """Our own evaluation, at temperature 0."""
+def evaluate(model: str) -> dict[str, float]:
+    """Our own evaluation, at temperature 0, with the same server."""
     workdir = OUT / "evaluate"
     command = [sys.executable, "-m", "experiments.evaluate", "--config=configs/evaluate.py:demo"]
-    command += [f"--config.model={POLICY}", "--config.label=sft", "--config.seeds=4", "--config.runs=1"]
-    command += ["--config.actor.temperature=0.0", "--config.fleet.workers=2", f"--workdir={workdir}"]
+    command += ["--config.model=policy", "--config.label=sft", f"--config.seeds={SEEDS}", "--config.runs=1"]
+    command += ["--config.actor.kind=chat", f"--config.actor.base_url={model}", "--config.fleet.workers=1"]
+    command += ["--config.actor.temperature=0.0", f"--workdir={workdir}"]
     if not (workdir / "report.json").exists():
         subprocess.run(command, cwd=ROOT, check=True)
     runs = read_dataset(workdir, Trajectory)
@@ -174,8 +175,9 @@ verifiers evaluates it on the {len(TASKS)} tasks.
 def main() -> None:
     trl = install("trl", TRL, ours=True)
     vf = install("verifiers", VERIFIERS, ours=False)
-    rewards: dict[str, dict[str, float | None]] = {"our evaluation": dict(evaluate())}
+    rewards: dict[str, dict[str, float | None]] = {}
     with policy() as model:
+        rewards["our evaluation"] = dict(evaluate(model))
         with environments(trl, "undisturbed") as url:
             command = [trl, "-m", "tests.gym.players", "openenv", "OUT", url, model]
             rewards["OpenEnv's client"] = kept("openenv", command)["rewards"]
