@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 from collection.browser.config import BrowserConfig
 from collection.gym import trl_task
+from collection.gym.errors import LOST
 from collection.gym.trl_task import WebReplies, WebTools, carry_out, rows
 from configs.collect import PAGES
 from tests.gym import sabotage
@@ -52,6 +53,24 @@ def openenv(server: str, model: str) -> dict[str, float | None]:
                 chat += [{"role": "assistant", "content": reply}, *result.observation["messages"][-1:]]
             rewards[f"{task}/{seed}"] = result.reward
     return rewards
+
+
+def openenv_lost(server: str) -> dict[str, int]:
+    """Plays twelve episodes in one session of a sabotaged server; counts the errors."""
+    from openenv.core import GenericEnvClient  # pyright: ignore[reportMissingImports]
+
+    counts = {"episodes": 12, "lost": 0, "lost by state": 0, "played": 0}
+    with GenericEnvClient(base_url=server, message_timeout_s=600.0).sync() as client:
+        for seed in range(counts["episodes"]):
+            client.reset(seed=seed)
+            try:
+                client.step({"call": "noop(0)"})
+                counts["played"] += 1
+            except RuntimeError as error:
+                counts["lost"] += LOST in str(error)
+            state = client.state()
+            counts["lost by state"] += (state if isinstance(state, dict) else vars(state))["lost"]
+    return counts
 
 
 def trl_class(model: str) -> dict[str, float | None]:
@@ -174,7 +193,8 @@ def main(command: str, *arguments: str) -> None:
             trl_task.Turns = sabotage.SabotagedTurns
         found: dict[str, Any] = train(folder, int(steps), apps, tasks)
     else:
-        found = {"rewards": {"openenv": openenv, "trl": trl_class}[command](*rest)}
+        players = {"openenv": openenv, "lost": openenv_lost, "trl": trl_class}
+        found = {"rewards": players[command](*rest)}
         found["seconds"] = time.monotonic() - start
     Path(out).write_text(json.dumps(found))
 

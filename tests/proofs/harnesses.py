@@ -183,6 +183,7 @@ def main() -> None:
             rewards["OpenEnv's client"] = kept("openenv", command)["rewards"]
             rewards["verifiers"] = verifiers(vf, url, model, "undisturbed")["rewards"]
         with environments(trl, "sabotaged") as url:
+            session = kept("lost", [trl, "-m", "tests.gym.players", "lost", "OUT", url])["rewards"]
             lost = verifiers(vf, url, model, "sabotaged")
         command = [trl, "-m", "tests.gym.players", "trl", "OUT", model]
         rewards["TRL's class"] = kept("trl", command)["rewards"]
@@ -234,6 +235,11 @@ def main() -> None:
             "the sabotaged one ends where the undisturbed one does",
             f"{sabotaged['last quarter']:.2f}, {plain['last quarter']:.2f}",
             abs(sabotaged["last quarter"] - plain["last quarter"]) < 0.15,
+        ),
+        (
+            "an OpenEnv session outlives its lost episodes, of which `state` tells",
+            json.dumps(session),
+            session["lost"] == session["lost by state"] == 12 - session["played"] > 0,
         ),
         (
             "verifiers has an error for each lost episode, and no reward",
