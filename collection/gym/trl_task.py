@@ -3,7 +3,7 @@
     GRPOTrainer(model, environment_factory=functools.partial(WebTools, "trac/resolve"), ...)
 
     GRPOTrainer(model, reward_funcs=carry_out, environment_factory=WebReplies,
-                train_dataset=Dataset.from_list(rows(range(100))), ...)
+                train_dataset=Dataset.from_list(rows("miniwob/click-link", range(100))), ...)
 
 TRL takes all other public functions of such a class for tools.
 """
@@ -22,6 +22,7 @@ from collection.browser.config import BrowserConfig
 from collection.gym.errors import EpisodeLostError
 from collection.gym.turns import PromptStyle, Turn, Turns
 from rmsweb_jax.actions import action_catalogue
+from rmsweb_jax.actions.schema import EXTRA_ACTIONS
 from rmsweb_jax.records.schema import ImagePart
 
 
@@ -115,8 +116,10 @@ def carry_out(
     return [None] * len(completions)
 
 
-def rows(seeds: Iterable[int], task: str = "", prompt: PromptStyle = "compact") -> list[dict[str, Any]]:
+def rows(task: str, seeds: Iterable[int], prompt: PromptStyle = "compact") -> list[dict[str, Any]]:
     """Rows of a data set for `WebReplies`: our system message, and one to which `reset` adds the page."""
-    system = system_text(PromptConfig(style=prompt or "compact"), action_catalogue())
+    # What the environments of both kinds offer without further settings.
+    excluded = EXTRA_ACTIONS if task.startswith("miniwob/") else (*EXTRA_ACTIONS, "search_engine")
+    system = system_text(PromptConfig(style=prompt or "compact"), action_catalogue(excluded))
     chat = [{"role": "system", "content": system}, {"role": "user", "content": ""}]
     return [{"prompt": chat, "seed": seed, "task": task} for seed in seeds]

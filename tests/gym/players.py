@@ -76,7 +76,7 @@ def openenv_lost(server: str) -> dict[str, int]:
 def trl_class(model: str) -> dict[str, float | None]:
     """Plays by TRL's class, as TRL does: what it returns is added to the chat."""
     environment = WebTools(prompt="compact", max_steps=STEPS, browser=BROWSER)
-    (row,) = rows([0])
+    (row,) = rows(TASKS[0][0], [0])
     rewards: dict[str, float | None] = {}
     for task, seed in TASKS:
         shown = environment.reset(seed=seed, task=task)
@@ -140,7 +140,7 @@ def train(folder: str, steps: int, apps: str, tasks: list[str]) -> dict[str, Any
     images = Qwen2VLImageProcessor(size=size, patch_size=16, image_mean=[0.5] * 3, image_std=[0.5] * 3)
     processor = Qwen3VLProcessor(images, tokens, Qwen3VLVideoProcessor(), chat_template=template)
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
-    data = [row for seed in range(-(-steps // len(tasks))) for task in tasks for row in rows([seed], task)]
+    data = [row for seed in range(-(-steps // len(tasks))) for task in tasks for row in rows(task, [seed])]
     start = time.monotonic()
     trainer = GRPOTrainer(
         model=model,

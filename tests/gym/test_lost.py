@@ -12,6 +12,7 @@ from rmsweb_jax.errors import UserError
 from tests.gym import sabotage
 
 BROWSER = BrowserConfig(width=500, height=320, quiet_ms=20, settle_ms=300)
+TASK = "miniwob/click-button"
 DONE = {"done": {"text": "ok", "success": True}}
 
 
@@ -68,7 +69,7 @@ def test_an_episode_that_is_lost_has_no_reward(tools, fault):
 
 
 def test_a_reply_is_an_episode_of_trl(replies):
-    (row,) = rows([4])
+    (row,) = rows(TASK, [4])
     shown = replies.reset(**row)
     assert [part["type"] for part in shown] == ["text", "image"] and shown[1]["image"].size == (500, 320)
     text = reply(click(target(shown[0]["text"])))
@@ -88,7 +89,7 @@ def test_prompts_are_the_loops(replies):
     turns = replies._turns
     turn = turns.reset(4)
     system, user = turn.messages
-    assert system.text == rows([4])[0]["prompt"][0]["content"]
+    assert system.text == rows(TASK, [4])[0]["prompt"][0]["content"]
     turn = turns.step("Hm.")
     assert turn.error and "Unusable reply" in turn.messages[-1].text
     turn = turns.step(reply(click(target(user.text))))

@@ -31,7 +31,7 @@ VERIFIERS = ("verifiers[openenv]==0.4.0", "uv==0.13.9", "absl-py")
 # One reply does these tasks, and the policy does not do them always.
 TRAINED = ("miniwob/click-link", "miniwob/click-tab", "miniwob/click-dialog-2", "miniwob/navigate-tree")
 APPLICATION = ("trac/resolve", "trac/priority")
-SEEDS, UPDATES = 4, 16
+SEEDS, UPDATES = 4, 8
 
 
 def install(name: str, packages: Sequence[str], ours: bool) -> Path:
@@ -50,7 +50,6 @@ def install(name: str, packages: Sequence[str], ours: bool) -> Path:
 
 def kept(name: str, command: Sequence[object], **environment: str) -> Any:
     """What a player has written to the file that its command names as OUT; played once."""
-    OUT.mkdir(parents=True, exist_ok=True)
     path = OUT / f"{name}.json"
     if not path.exists():
         words = [str(path) if word == "OUT" else str(word) for word in command]
@@ -173,6 +172,7 @@ verifiers evaluates it on the {len(TASKS)} tasks.
 
 
 def main() -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
     trl = install("trl", TRL, ours=True)
     vf = install("verifiers", VERIFIERS, ours=False)
     rewards: dict[str, dict[str, float | None]] = {}
