@@ -112,7 +112,7 @@ _TOOLS = (
 )
 
 
-class Played(WebReplies):
+class Noted(WebReplies):
     """`WebReplies` whose rewards and seconds are kept."""
 
     made: ClassVar[list[dict[str, Any]]] = []
@@ -120,7 +120,7 @@ class Played(WebReplies):
     def get_reward(self) -> float | None:
         reward = super().get_reward()
         task = self._turns.task
-        Played.made.append({"task": task.task_id if task is not None else "", "reward": reward})
+        Noted.made.append({"task": task.task_id if task is not None else "", "reward": reward})
         return reward
 
 
@@ -146,7 +146,7 @@ def train(folder: str, steps: int, apps: str, tasks: list[str]) -> dict[str, Any
         model=model,
         processing_class=processor,
         reward_funcs=carry_out,
-        environment_factory=functools.partial(Played, tasks[0], browser=BROWSER, apps=apps),
+        environment_factory=functools.partial(Noted, tasks[0], browser=BROWSER, apps=apps),
         train_dataset=Dataset.from_list(data),
         args=GRPOConfig(
             output_dir=f"{folder}-trl",
@@ -169,7 +169,7 @@ def train(folder: str, steps: int, apps: str, tasks: list[str]) -> dict[str, Any
     seconds = time.monotonic() - start
     curve = [row["reward"] for row in trainer.state.log_history if "reward" in row]
     faults = sabotage.SabotagedTurns.faults
-    return {"curve": curve, "episodes": Played.made, "faults": faults, "seconds": seconds}
+    return {"curve": curve, "episodes": Noted.made, "faults": faults, "seconds": seconds}
 
 
 def main(command: str, *arguments: str) -> None:

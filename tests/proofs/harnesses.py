@@ -237,7 +237,7 @@ def main() -> None:
             abs(sabotaged["last quarter"] - plain["last quarter"]) < 0.15,
         ),
         (
-            "an OpenEnv session outlives its lost episodes, of which `state` tells",
+            "an OpenEnv session outlives its lost episodes, which `state` knows",
             json.dumps(session),
             session["lost"] == session["lost by state"] == 12 - session["played"] > 0,
         ),
