@@ -1,7 +1,7 @@
 """The browser side of rmsweb-jax: collect, mine and evaluate. Imports no jax.
 
 The names below are the public interface (docs/own.md); an application is made of
-`collection.apps`. Each is imported when it is first used.
+`collection.apps`, and other trainers play by `collection.gym`. Each is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collection.evaluation.benchmarks import Benchmark
     from collection.evaluation.runs import evaluate
     from collection.fleet.collect import collect
-    from collection.gym.gymnasium_env import WebEnv
-    from collection.gym.session import Session
     from collection.judges.base import Judge, Verdict, with_verdict
     from collection.judges.notes import Criterion, Reference, TaskNotes
     from collection.llm.actor import ActorModel, ActorReply, LLMActor, StepRequest
@@ -46,13 +44,11 @@ __all__ = [
     "ModelConfig",
     "ModelRequest",
     "Reference",
-    "Session",
     "StepRequest",
     "StepResults",
     "TaskNotes",
     "Verdict",
     "View",
-    "WebEnv",
     "WebEnvironment",
     "collect",
     "evaluate",
@@ -72,8 +68,6 @@ _NAMES = {
     "evaluation.benchmarks": ("Benchmark",),
     "evaluation.runs": ("evaluate",),
     "fleet.collect": ("collect",),
-    "gym.gymnasium_env": ("WebEnv",),
-    "gym.session": ("Session",),
     "judges.base": ("Judge", "Verdict", "with_verdict"),
     "judges.notes": ("Criterion", "Reference", "TaskNotes"),
     "llm.actor": ("ActorModel", "ActorReply", "LLMActor", "StepRequest"),

@@ -203,8 +203,8 @@ def test_no_import_circles():
         visit(name, ())
 
 
-# It needs openenv, which takes half a gigabyte.
-OPTIONAL = ("collection.gym.openenv_server",)
+# They need openenv, which takes half a gigabyte, and verifiers.
+OPTIONAL = ("collection.gym.openenv_server", "collection.gym.verifiers_tasks")
 
 
 def test_no_module_of_collection_loads_jax():

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("jax", "flax", "torch", "transformers", "selenium", "openai", "google", "httpx", "PIL")
-PUBLIC = ("rmsweb_jax", "collection", "collection.apps")
+PUBLIC = ("rmsweb_jax", "collection", "collection.apps", "collection.gym")
 OURS = ("rmsweb_jax", "collection", "experiments", "configs", "tests")
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "docs/examples").rglob("*.py"))

@@ -123,10 +123,8 @@ def build_messages(
     )
     shot = observation.screenshot if config.screenshot else None
     image = (ImagePart(sha256=shot),) if shot else ()
-    system = _environment().get_template(f"system_{config.style}.j2")
-    system_text = system.render(max_actions=config.max_actions, actions=actions, screenshot=config.screenshot)
     return (
-        Message(role="system", content=(TextPart(text=system_text.strip()),)),
+        Message(role="system", content=(TextPart(text=system_text(config, actions)),)),
         Message(role="user", content=(TextPart(text=text), *image)),
     )
 
@@ -137,6 +135,13 @@ def screenshot_size(observation: Observation, images: ImageSource) -> str:
         return ""
     with Image.open(io.BytesIO(images.get(observation.screenshot))) as image:
         return f"{image.width} by {image.height} pixels"
+
+
+def system_text(config: PromptConfig, actions: Sequence[dict[str, str]] = ()) -> str:
+    """Returns the text of the system message, which is the same at every step; `actions` as above."""
+    system = _environment().get_template(f"system_{config.style}.j2")
+    text = system.render(max_actions=config.max_actions, actions=actions, screenshot=config.screenshot)
+    return text.strip()
 
 
 def _shown_step(step: PastStep) -> PastStep:

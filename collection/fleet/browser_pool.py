@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from collection.browser.config import BrowserConfig
+from collection.browser.config import BrowserConfig, BrowserLostError
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser
@@ -23,6 +24,9 @@ from rmsweb_jax import own
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Task
+
+# A server of pages that is busy for longer takes no connection.
+_CONNECT_S = 10.0
 
 
 class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
@@ -100,6 +104,24 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         assert self._browser is not None
         self._episodes += 1
         return self._browser
+
+    def check(self) -> None:
+        """Raises a BrowserLostError if what stands between the browser and its pages is gone."""
+        if self._guard is None or not self._guard.alive:
+            raise BrowserLostError("the browser's network is gone")
+        place = self._kind[0]
+        address = ""
+        if place == "miniwob" and self._server is not None:
+            address = f"127.0.0.1:{self._server.port}"
+        elif place in self._applications:
+            address = self._applications[place].address
+        if not address:
+            return
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+        except OSError as error:
+            raise BrowserLostError(f"{place} does not answer: {error}") from error
 
     def application(self, name: str) -> Application:
         """Returns an application, which runs from now on.

@@ -4,15 +4,14 @@
     observation, info = env.reset(seed=1)
     observation, reward, terminated, truncated, info = env.step("click('3')")
 
-An element's id (`bid`) is its number in the text of the page. An action is one call or several, a line each.
-Observations are a function of seed and actions, so that `elapsed_time` is not among them.
+An element's id (`bid`) is its number in the text of the page. An action is one call or several, a line each,
+or a reply of our agents. Observations are a function of seed and actions, so that `elapsed_time` is not among
+them.
 """
 
 from __future__ import annotations
 
-import ast
 import io
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
@@ -21,19 +20,7 @@ from gymnasium import spaces
 from PIL import Image
 
 from collection.browser.config import BrowserConfig
-from collection.environments.base import View
-from collection.gym.session import Session, find
-from rmsweb_jax.actions import Action, ReplyError
-from rmsweb_jax.actions.parse import normalize_action
-from rmsweb_jax.records.schema import Task
-
-# Pixels of a scroll by one height of the page, where BrowserGym counts pixels.
-_PAGE = 720
-_MILLISECONDS = 1000
-
-
-# What Python raises for text that is no call with plain values, such as endless brackets.
-_UNREADABLE = (SyntaxError, TypeError, ValueError, OverflowError, RecursionError, MemoryError)
+from collection.gym.turns import PromptStyle, Turn, Turns
 
 
 class AnyText(spaces.Space[str]):
@@ -59,6 +46,8 @@ class WebEnv(gymnasium.Env[dict[str, Any], str]):
     Args:
       task: `miniwob/PAGE`, or `APPLICATION/TEMPLATE` of an installed application.
       max_steps: an episode is truncated after so many steps.
+      prompt: `compact` or `full` adds our prompt to observations, as `system` and `user`; the screenshot is
+        the last part of the latter. See `Turns`.
       browser: its window is the screenshot's size.
       apps: folder in which applications are installed; "" is the user's cache.
 
@@ -68,14 +57,16 @@ class WebEnv(gymnasium.Env[dict[str, Any], str]):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
-    def __init__(self, task: str, max_steps: int = 20, browser: BrowserConfig | None = None, apps: str = ""):
+    def __init__(
+        self,
+        task: str,
+        max_steps: int = 20,
+        browser: BrowserConfig | None = None,
+        apps: str = "",
+        prompt: PromptStyle = "",
+    ):
         config = browser or BrowserConfig()
-        find(task, 0, apps)
-        self._name, self._max_steps, self._apps = task, max_steps, apps
-        self._session = Session(config, apps=apps)
-        self._task: Task | None = None
-        self._tabs, self._active = tuple[str, ...](), ""
-        self._steps = 0
+        self._turns = Turns(task, max_steps, prompt, config, apps)
         self.action_space = AnyText()
         many = spaces.Sequence(AnyText(), stack=False)
         self.observation_space = spaces.Dict(
@@ -89,6 +80,7 @@ class WebEnv(gymnasium.Env[dict[str, Any], str]):
                 "axtree_txt": AnyText(),
                 "last_action": AnyText(),
                 "last_action_error": AnyText(),
+                **({"system": AnyText(), "user": AnyText()} if prompt else {}),
             }
         )
 
@@ -99,38 +91,31 @@ class WebEnv(gymnasium.Env[dict[str, Any], str]):
         super().reset(seed=seed)
         if seed is None:
             seed = int(self.np_random.integers(2**31))
-        self._task, view = self._session.reset(find(self._name, seed, self._apps))
-        self._steps = 0
-        return self._observation(view), {"task_info": {"task_id": self._task.task_id}}
+        turn = self._turns.reset(seed)
+        return self._observation(turn), self._info
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Carries out an action; one that cannot be read is an error of the observation."""
-        self._steps += 1
-        info: dict[str, Any] = {"task_info": {"task_id": self._task.task_id if self._task else ""}}
-        try:
-            actions = parse_actions(action, self._tabs, self._active)
-        except ReplyError as error:
-            view = self._session.look()
-            return self._observation(view, action, str(error)), 0.0, False, self._is_over, info
-        stepped = self._session.step(actions)
-        last = stepped.results[-1] if stepped.results else None
-        error = last.text if last is not None and last.error else ""
-        observation = self._observation(stepped.view, action, error)
-        return observation, stepped.reward, stepped.ended, not stepped.ended and self._is_over, info
+        """Carries out an action; one that cannot be read is an error of the observation.
+
+        Raises:
+          EpisodeLostError: the episode has no reward; `reset` begins another.
+        """
+        turn = self._turns.step(action)
+        return self._observation(turn, action), turn.reward, turn.ended, turn.cut, self._info
 
     def close(self) -> None:
-        self._session.close()
+        self._turns.close()
 
     @property
-    def _is_over(self) -> bool:
-        return self._steps >= self._max_steps
+    def _info(self) -> dict[str, Any]:
+        return {"task_info": {"task_id": self._turns.task.task_id if self._turns.task else ""}}
 
-    def _observation(self, view: View, action: str = "", error: str = "") -> dict[str, Any]:
-        page = view.observation
-        self._tabs, self._active = tuple(tab.tab_id for tab in page.tabs), page.current_tab
-        active = self._tabs.index(page.current_tab) if page.current_tab in self._tabs else 0
+    def _observation(self, turn: Turn, action: str = "") -> dict[str, Any]:
+        page = turn.view.observation
+        tabs = [tab.tab_id for tab in page.tabs]
+        active = tabs.index(page.current_tab) if page.current_tab in tabs else 0
         return {
-            "goal": self._task.objective if self._task else "",
+            "goal": turn.goal,
             "url": page.url,
             "open_pages_urls": tuple(tab.url for tab in page.tabs),
             "open_pages_titles": tuple(tab.title for tab in page.tabs),
@@ -138,107 +123,14 @@ class WebEnv(gymnasium.Env[dict[str, Any], str]):
             "screenshot": self._pixels(page.screenshot),
             "axtree_txt": page.page_text,
             "last_action": action,
-            "last_action_error": error,
+            "last_action_error": turn.error,
+            **{name: "" for name in ("system", "user") if name in self.observation_space},
+            **{message.role: message.text for message in turn.messages},
         }
 
     def _pixels(self, sha256: str | None) -> np.ndarray:
         space = self.observation_space["screenshot"]  # type: ignore[index]
         if sha256 is None:
             return np.zeros(space.shape, np.uint8)
-        with Image.open(io.BytesIO(self._session.images.get(sha256))) as image:
+        with Image.open(io.BytesIO(self._turns.session.images.get(sha256))) as image:
             return np.asarray(image.convert("RGB"))
-
-
-def parse_actions(text: str, tabs: Sequence[str] = (), active: str = "") -> list[Action]:
-    """Reads BrowserGym's calls as our actions.
-
-    Args:
-      tabs: ids of the tabs, in the order in which `tab_focus` counts them.
-      active: id of the tab that `tab_close` closes.
-
-    Raises:
-      ReplyError: it is no call with plain values, or there is no such action.
-    """
-    try:
-        body = ast.parse(text.strip()).body
-    except _UNREADABLE as error:
-        raise ReplyError(f"{text!r} is no action: write calls such as click('3')") from error
-    if not body:
-        raise ReplyError("no action: write calls such as click('3')")
-    actions: list[Action] = []
-    for statement in body:
-        call = statement.value if isinstance(statement, ast.Expr) else None
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            raise ReplyError(f"{ast.unparse(statement)!r} is no action: write calls such as click('3')")
-        if call.func.id not in _ACTIONS:
-            raise ReplyError(f"there is no action {call.func.id!r}: use {', '.join(_ACTIONS)}")
-        try:
-            values = [ast.literal_eval(value) for value in call.args]
-            named = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg}
-            made = _ACTIONS[call.func.id](*values, **named)
-            for one in made if isinstance(made, list) else [made]:
-                if one.get("switch_tab"):
-                    one = {"switch_tab": {"tab_id": _tab_id(one["switch_tab"]["index"], tabs)}}
-                elif "close_tab" in one:
-                    one = {"close_tab": {"tab_id": active}}
-                actions.append(normalize_action(one))
-        except _UNREADABLE as error:
-            raise ReplyError(f"{call.func.id}: {error}") from error
-    if not actions:
-        raise ReplyError(f"{text!r} has nothing to do")
-    return actions
-
-
-def _tab_id(place: Any, tabs: Sequence[str]) -> str:
-    if not isinstance(place, int) or not 0 <= place < len(tabs):
-        raise ReplyError(f"there is no tab {place!r}: there are {len(tabs)}")
-    return tabs[place]
-
-
-def _click(bid: str, button: str = "left", modifiers: Sequence[str] = ()) -> Any:
-    if button != "left":
-        raise ValueError("only the left button can be used")
-    ctrl = any(key in ("Control", "ControlOrMeta", "Meta") for key in modifiers)
-    return {"click_element_by_index": {"index": bid, "while_holding_ctrl": ctrl}}
-
-
-def _fill(bid: str, value: str, enable_autocomplete_menu: bool = False) -> Any:
-    return {"input_text": {"index": bid, "text": value}}
-
-
-def _select(bid: str, options: str | list[str]) -> Any:
-    chosen = [options] if isinstance(options, str) else options
-    return [{"select_dropdown_option": {"index": bid, "text": one}} for one in chosen]
-
-
-def _press(bid: str, key_comb: str) -> Any:
-    return [{"click_element_by_index": {"index": bid}}, {"send_keys": {"keys": key_comb}}]
-
-
-def _scroll(delta_x: float, delta_y: float) -> Any:
-    return {"scroll": {"down": delta_y > 0, "num_pages": abs(delta_y) / _PAGE}}
-
-
-_ACTIONS: dict[str, Callable[..., Any]] = {
-    "noop": lambda wait_ms=1000: {"wait": {"seconds": round(wait_ms / _MILLISECONDS)}},
-    "click": _click,
-    "dblclick": lambda bid: {"double_click_element": {"index": bid}},
-    "hover": lambda bid: {"hover_element": {"index": bid}},
-    "fill": _fill,
-    "clear": lambda bid: {"input_text": {"index": bid, "text": ""}},
-    "press": _press,
-    "keyboard_press": lambda key: {"send_keys": {"keys": key}},
-    "keyboard_type": lambda text: {"input_text": {"index": 0, "text": text, "clear_existing": False}},
-    "select_option": _select,
-    "drag_and_drop": lambda from_bid, to_bid: {"drag_element": {"index": from_bid, "onto_index": to_bid}},
-    "upload_file": lambda bid, file: {"upload_file_to_element": {"index": bid, "path": file}},
-    "scroll": _scroll,
-    "mouse_click": lambda x, y: {"click_coordinates": {"x": round(x), "y": round(y)}},
-    "goto": lambda url: {"go_to_url": {"url": url}},
-    "go_back": lambda: {"go_back": {}},
-    "new_tab": lambda: {"go_to_url": {"url": "about:blank", "new_tab": True}},
-    "tab_focus": lambda index: {"switch_tab": {"index": index}},
-    "tab_close": lambda: {"close_tab": {}},
-    "send_msg_to_user": lambda text: {"done": {"text": text, "success": True}},
-    "report_infeasible": lambda reason: {"done": {"text": reason, "success": False}},
-}

@@ -71,7 +71,7 @@ class ChatModel(Model):
         if request.chat is not None:
             body |= request.chat
         else:
-            body["messages"] = [_to_chat(message, request.images) for message in request.messages]
+            body["messages"] = [to_chat(message, request.images) for message in request.messages]
         constraint = self.constraint
         try:
             completion = self._client.post(
@@ -184,7 +184,8 @@ def _sampled(choice: Any, policy: str) -> SampledTokens | None:
     return SampledTokens(tokens=tuple(tokens), log_probs=log_probs, policy=policy)
 
 
-def _to_chat(message: Message, images: ImageSource | None) -> dict[str, Any]:
+def to_chat(message: Message, images: ImageSource | None) -> dict[str, Any]:
+    """Returns a message as chat-completions endpoints take it, with its images in it."""
     # Plain strings, because not all text-only endpoints accept lists of parts.
     if all(part.type == "text" for part in message.content):
         return {"role": message.role, "content": message.text}

@@ -6,8 +6,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from collection.browser.config import BrowserConfig
-from collection.browser.session import BrowserLostError
-from collection.gym.gymnasium_env import WebEnv, parse_actions
+from collection.gym.calls import parse_actions
+from collection.gym.errors import EpisodeLostError
+from collection.gym.gymnasium_env import WebEnv
 from collection.gym.session import find
 from rmsweb_jax.actions import ReplyError
 from rmsweb_jax.errors import UserError
@@ -60,19 +61,10 @@ def test_who_does_nothing_is_not_paid_and_mistakes_are_shown(env):
     assert (reward, terminated) == (0.0, True)
 
 
-def test_a_lost_browser_is_no_reward(env):
+def test_an_error_of_our_own_is_no_reward(env, monkeypatch):
     env.reset(seed=4)
-    env._session._pool._browser.close()
-    with pytest.raises(BrowserLostError):
-        env.step("click('1')")
-    observation, _ = env.reset(seed=4)
-    assert target(observation)
-
-
-def test_an_error_of_our_own_is_a_lost_browser(env, monkeypatch):
-    env.reset(seed=4)
-    monkeypatch.setattr(env._session._environment, "observe", lambda: {}["url"])
-    with pytest.raises(BrowserLostError, match="unexpected KeyError"):
+    monkeypatch.setattr(env._turns.session._environment, "observe", lambda: {}["url"])
+    with pytest.raises(EpisodeLostError, match="unexpected KeyError"):
         env.step("click('1')")
     observation, _ = env.reset(seed=4)
     assert target(observation)
