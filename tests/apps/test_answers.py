@@ -32,6 +32,7 @@ DAY = Answer(datetime.date(2026, 1, 31))
         *((DAY, text) for text in ("It was paid on 31 Jan 2026.", "Saturday, January 31st, 2026")),
         (Answer("not set", ("set",)), "It is not set."),
         (Answer("no", ("yes",)), "No."),
+        (Answer("2.2", ("2.1",)), "It is section 2.2."),
     ],
 )
 def test_the_right_value_counts_however_it_is_written(answer: Answer, given: str) -> None:
@@ -53,6 +54,7 @@ def test_the_right_value_counts_however_it_is_written(answer: Answer, given: str
             (COUNT, text)
             for text in ("", "8", "7 or 8", "70", "7.5", "-7", "seven or 6", "1,7", "2027-07-07")
         ),
+        *((Answer("2.2", ("2.1",)), text) for text in ("3.0, 2.2", "2.2. 3.0", "3.2.2", "2.2 and 7")),
         *((PRICE, text) for text in ("1250", "1250.5 or 12", "125.05", "1.250,50")),
         *((BALANCE, text) for text in ("3.20", "+3.20")),
         *((Answer(3.2), text) for text in ("minus 3.20", "- 3.20", "-\u00a33.20")),

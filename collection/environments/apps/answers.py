@@ -20,6 +20,7 @@ _ISO = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _NEGATION = re.compile(
     r"\b(?:not|no|never|neither|nor|or|but|cannot|wrong|unknown)\b|n['\u2019]t\b", re.IGNORECASE
 )
+_DOTTED = re.compile(r"\d+(?:\.\d+)*")
 _SPACE = re.compile(r"\s+")
 
 
@@ -65,7 +66,7 @@ class Answer:
         if isinstance(self.value, tuple | frozenset):
             return self._accepts_all(given, words)
         if isinstance(self.value, str):
-            return self._accepts_text(given)
+            return self._accepts_text(given, words)
         if _NEGATION.search(given) or any(_has(_plain(given), _plain(one)) for one in self.others):
             return False
         if isinstance(self.value, datetime.date):
@@ -99,7 +100,7 @@ class Answer:
             for found in _numbers_without(rest, words)
         )
 
-    def _accepts_text(self, given: str) -> bool:
+    def _accepts_text(self, given: str, words: str) -> bool:
         value, text = _plain(str(self.value)), _plain(given)
         if text == value:
             return True
@@ -113,6 +114,9 @@ class Answer:
             one for one in map(_plain, self.others) if value in one and one != value and _has(text, one)
         ]
         wrong = [one for one in map(_plain, self.others) if one and one != value and _has(rest, one)]
+        if _DOTTED.fullmatch(value):
+            # Also numbers that nothing here has: of a section or a version, one is given.
+            wrong += [one for one in _DOTTED.findall(rest) if not _has(words, one)]
         return right and not longer and not wrong
 
 
