@@ -6,6 +6,7 @@ the file that defines it is kept with the settings in `config.json`: a run goes 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -44,14 +45,15 @@ def find(key: str, name: str) -> Any:
 
 def takes(found: Any, parameter: str) -> bool:
     """Returns True if a class or a function has a parameter of this name."""
-    return parameter in inspect.signature(found).parameters
+    return callable(found) and parameter in inspect.signature(found).parameters
 
 
-def make(key: str, name: str, kind: type, **offered: Any) -> Any:
+def make(key: str, name: str, kind: type, passes: tuple[type[Exception], ...] = (), **offered: Any) -> Any:
     """Makes an object of a class of one's own.
 
     Args:
       kind: the interface that it must have.
+      passes: errors that are no fault of the class.
       offered: arguments; it gets those that its `__init__` has parameters for.
 
     Raises:
@@ -64,7 +66,7 @@ def make(key: str, name: str, kind: type, **offered: Any) -> Any:
             made = found(**{one: value for one, value in offered.items() if takes(found, one)})
             lacking = [one for one in vars(kind) if one[0] != "_" and not hasattr(made, one)]
             fault = f"it has no {lacking[0]}" if lacking else ""
-        except UserError:
+        except (UserError, *passes):
             raise
         except Exception as error:
             fault = one_line(error)
@@ -91,8 +93,12 @@ def own_files(settings: Settings) -> dict[str, Any]:
     return tree
 
 
+@functools.cache
 def file_digest(key: str, name: str) -> str:
-    """Returns the SHA-256 of the file that defines a part; raises as `find`."""
+    """Returns the SHA-256 of the file that defines a part, as it was when it was first asked for.
+
+    It may be edited while the process goes on with what it has imported. Raises as `find`.
+    """
     return hashlib.sha256(_file(name, find(key, name)).read_bytes()).hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
 import sys
 from typing import Any, cast
@@ -15,6 +16,7 @@ from collection.fleet.browser_pool import BrowserPool
 from collection.fleet.collect import collect
 from collection.fleet.config import CollectSettings
 from collection.fleet.journal import RunJournal
+from collection.gym.session import find
 from collection.judges import build
 from collection.judges.build import JudgeConfig, judge_config, make_judge, make_judges
 from collection.judges.config import JudgeDataSettings, JudgeSettings
@@ -22,6 +24,7 @@ from collection.llm.build import make_actor
 from collection.llm.calls import CALLS, Calls
 from collection.llm.config import ActorConfig, ModelConfig
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.own import file_digest
 from rmsweb_jax.records.schema import Task
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.workdir import run_stage
@@ -103,6 +106,7 @@ def own(tmp_path, monkeypatch):
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "own_parts.py").write_text(OWN)
+    file_digest.cache_clear()
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "own_parts", raising=False)
     return folder / "own_parts.py"
@@ -233,9 +237,14 @@ def test_what_a_record_names_is_not_imported(own, tmp_path):
         collect({"tasks_file": str(file)}, tmp_path / "run")
     settings = CollectSettings()
     with BrowserPool(settings.browser, settings.guard, settings.fleet) as pool:
-        for use in (pool.needs_browser, pool.browser):
+        application = task.model_copy(update={"environment": "app", "task_id": "own_parts:Page/mugs/1"})
+        for one, use in itertools.product((task, application), (pool.needs_browser, pool.browser)):
             with pytest.raises(UserError, match=refused):
-                use(task)
+                use(one)
+        with pytest.raises(UserError, match="there is no application 'own_parts:Page'"):
+            pool.application("own_parts:Page")
+    with pytest.raises(UserError, match="there is no application 'own_parts:Page'"):
+        find("own_parts:Page/mugs", 1)
     assert "own_parts" not in sys.modules
 
 
@@ -269,5 +278,6 @@ def test_a_run_goes_on_with_the_same_file_alone(own, tmp_path):
     ):
         go_on(applications=())
     own.write_text(f"{OWN}\nRULES = 2\n")
+    file_digest.cache_clear()
     with pytest.raises(UserError, match=rf"own_files.judge.method; own_files.applications was .*{digest}'"):
         go_on()

@@ -71,13 +71,19 @@ def site_class(name: str) -> type:
     return found
 
 
+def place_of(task: Task) -> str:
+    """Returns what plays a task: `web`, `miniwob`, an application, or `module:name` of the user's own."""
+    return task.task_id.partition("/")[0] if task.environment == "app" else task.environment
+
+
 def check_places(tasks: Iterable[Task], names: Iterable[str]) -> None:
     """Raises `UserError` for a task at a class that the settings do not name: records may be of others."""
     named = frozenset(names)
     for task in tasks:
-        if ":" in task.environment and task.environment not in named:
+        place = place_of(task)
+        if ":" in place and place not in named:
             raise UserError(
-                f"{task.task_id} is played at {task.environment}, which this run does not name: add it to "
+                f"{task.task_id} is played at {place}, which this run does not name: add it to "
                 "config.applications"
             )
 

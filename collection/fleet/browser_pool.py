@@ -8,16 +8,16 @@ import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from collection.browser.config import BrowserConfig, BrowserLostError
+from collection.browser.config import BrowserConfig, BrowserLostError, PageError
 from collection.browser.guard.config import GuardConfig
 from collection.browser.guard.guard import Guard
 from collection.browser.session import Browser
 from collection.environments.apps.application import Application
-from collection.environments.apps.suite import apps_folder, find_task, make_application
+from collection.environments.apps.suite import application_class, apps_folder, find_task
 from collection.environments.apps.tasks import AppEnvironment
 from collection.environments.base import Environment
 from collection.environments.miniwob import HOST, MiniWobEnvironment, MiniWobServer
-from collection.environments.sites import check_places, site_class
+from collection.environments.sites import check_places, place_of, site_class
 from collection.environments.web import WebConfig, WebEnvironment
 from collection.fleet.config import RecyclePolicy
 from rmsweb_jax import own
@@ -94,8 +94,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
     def browser(self, task: Task) -> Browser:
         """Returns a browser for an episode of a task; starts one if needed."""
         check_places([task], self._sites)
-        place = task.task_id.partition("/")[0] if task.environment == "app" else task.environment
-        kind = (place, self._config.user_agent_for(task.website))
+        kind = (place_of(task), self._config.user_agent_for(task.website))
         # The user agent is a command-line flag, and hosts are the guard's from its start on.
         if self._browser is not None and (kind != self._kind or self._is_due()):
             self.discard()
@@ -130,7 +129,7 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
           UserError: there is none of that name, it is not installed, or does not start.
         """
         if name not in self._applications:
-            application = make_application(name, self._apps)
+            application = application_class(name, imports=name in self._sites)(self._apps)
             application.start()
             self._applications[name] = application
         return self._applications[name]
@@ -147,10 +146,10 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
         Raises:
           UserError: the settings do not name it, or it cannot be made.
         """
-        place = task.environment
+        place = place_of(task)
         if self._own_environment(task) is not None:
             offered = {"browser": browser, "images": images, "folder": folder, "config": web}
-            made = own.make("applications", place, Environment, **offered)
+            made = own.make("applications", place, Environment, (BrowserLostError, PageError), **offered)
             with contextlib.closing(made) if hasattr(made, "close") else contextlib.nullcontext():
                 yield made
             return
@@ -160,16 +159,16 @@ class BrowserPool(contextlib.AbstractContextManager["BrowserPool"]):
             return
         with contextlib.closing(WebEnvironment(browser, images, folder, web)) as environment:
             if place != "web":
-                application = self.application(task.task_id.partition("/")[0] if place == "app" else place)
+                application = self.application(place)
                 yield AppEnvironment(environment, [find_task(application, task.task_id)])
             else:
                 yield environment
 
     def _own_environment(self, task: Task) -> type | None:
         """Returns the class of the user's that a task names, if it is no application."""
+        check_places([task], self._sites)  # First: what a record names is not imported.
         if ":" not in task.environment:
             return None
-        check_places([task], self._sites)  # First: what a record names is not imported.
         site = site_class(task.environment)
         return None if issubclass(site, Application) else site
 

@@ -85,7 +85,12 @@ def judge_config(
     )
     if settings.is_own:
         asks = own.takes(own.find(f"{name}.method", settings.method), "model")
-        return JudgeConfig(judge_model(settings, actor, name) if asks else None, settings.method, known)
+        if asks and settings.kind == "none":
+            raise UserError(
+                f"config.{name}.kind is 'none', but {settings.method} takes a model: set actor or chat"
+            )
+        asked = judge_model(settings, actor, name) if asks else None
+        return JudgeConfig(asked, settings.method, known, screenshots=settings.screenshots)
     model = judge_model(settings, actor, name)
     checkout = _checkout(settings, model, name, folder)
     return JudgeConfig(

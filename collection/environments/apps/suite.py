@@ -40,15 +40,19 @@ def application_names() -> list[str]:
     return [*NAMES, *sorted(metadata.entry_points(group=GROUP).names - set(NAMES))]
 
 
-def application_class(name: str) -> type[Application]:
-    """Returns the class of an application: of this project, an entry point, or `module:name`.
+def application_class(name: str, imports: bool = False) -> type[Application]:
+    """Returns the class of an application: of this project, or an entry point.
+
+    Args:
+      imports: it may also be a class of the user's, `module:name`. Never for names of records and requests,
+        which could then run any code of this machine.
 
     Raises:
       UserError: there is none of that name.
     """
     if name in _CLASSES:
         return pkgutil.resolve_name(f"collection.environments.apps.{_CLASSES[name]}")
-    if ":" in name:
+    if imports and ":" in name:
         return own.find("applications", name)
     for found in metadata.entry_points(group=GROUP, name=name):
         return found.load()
@@ -94,7 +98,8 @@ def prepared(names: Iterable[str], folder: str) -> list[Application]:
     Raises:
       UserError: there is none of a name, or it cannot be installed.
     """
-    applications = [make_application(name, apps_folder(folder)) for name in names]
+    root = apps_folder(folder)
+    applications = [application_class(name, imports=True)(root) for name in names]
     for application in applications:
         application.prepare()
     return applications
