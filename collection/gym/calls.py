@@ -18,6 +18,10 @@ _MILLISECONDS = 1000
 _UNREADABLE = (SyntaxError, TypeError, ValueError, OverflowError, RecursionError, MemoryError)
 
 
+# Characters of a text that an error repeats: a model may write pages of brackets.
+_SHOWN = 80
+
+
 def parse_actions(text: str, tabs: Sequence[str] = (), active: str = "") -> list[Action]:
     """Reads BrowserGym's calls as our actions.
 
@@ -31,14 +35,14 @@ def parse_actions(text: str, tabs: Sequence[str] = (), active: str = "") -> list
     try:
         body = ast.parse(text.strip()).body
     except _UNREADABLE as error:
-        raise ReplyError(f"{text!r} is no action: write calls such as click('3')") from error
+        raise ReplyError(f"{text[:_SHOWN]!r} is no action: write calls such as click('3')") from error
     if not body:
         raise ReplyError("no action: write calls such as click('3')")
     actions: list[Action] = []
     for statement in body:
         call = statement.value if isinstance(statement, ast.Expr) else None
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            raise ReplyError(f"{ast.unparse(statement)!r} is no action: write calls such as click('3')")
+            raise ReplyError(f"{text[:_SHOWN]!r} is no action: write calls such as click('3')")
         if call.func.id not in _ACTIONS:
             raise ReplyError(f"there is no action {call.func.id!r}: use {', '.join(_ACTIONS)}")
         try:
@@ -54,7 +58,7 @@ def parse_actions(text: str, tabs: Sequence[str] = (), active: str = "") -> list
         except _UNREADABLE as error:
             raise ReplyError(f"{call.func.id}: {error}") from error
     if not actions:
-        raise ReplyError(f"{text!r} has nothing to do")
+        raise ReplyError(f"{text[:_SHOWN]!r} has nothing to do")
     return actions
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import queue
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Literal, cast
 
 from collection.agent.config import EpisodeLimits, PromptConfig
@@ -197,7 +198,12 @@ class _Played:
         """Gives the runner a text, if it has asked for one; returns the turn that it comes to."""
         if text is not None:
             self._texts.put(text)
-        found = self._asked.get()
+        try:
+            found = self._asked.get()
+        except BaseException:  # Ctrl-C: what the runner comes to belongs to no later turn.
+            self.leave()
+            self._session.end()
+            raise
         if isinstance(found, BaseException):
             self._thread.join()
             raise found
@@ -219,7 +225,7 @@ class _Played:
 
     def _run(self) -> None:
         try:
-            with self._session.losses(), contextlib.suppress(_LeftError):
+            with self._session.losses(), self._left():
                 self._session.open(self.task)
                 runner = EpisodeRunner(
                     environment=cast(Environment, self._Watched(self)),
@@ -234,6 +240,14 @@ class _Played:
                 self._asked.put(trajectory)
         except BaseException as error:
             self._asked.put(error)
+
+    @contextlib.contextmanager
+    def _left(self) -> Iterator[None]:
+        """Ends the runner where the harness has left the episode; whoever waits for a turn gets an error."""
+        try:
+            yield
+        except _LeftError:
+            self._asked.put(EpisodeLostError("the episode was left"))
 
     def reply(self, request: StepRequest) -> ActorReply:
         start = time.monotonic()

@@ -54,7 +54,7 @@ def merge_adapters(
         raise UserError(f"{folder / ADAPTER_FILE}: names no base model: give it as base")
     source = resolve_model(base)
     config, weights = Qwen3VLConfig.from_hf(source / "config.json"), TensorFolder(source)
-    modules = _modules(folder, weights)
+    modules = _modules(folder, weights, bool(settings.get("use_dora")))
 
     def read(name: str) -> np.ndarray:
         weight = weights.read(name)
@@ -102,7 +102,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _modules(folder: Path, weights: TensorFolder) -> dict[str, dict[str, np.ndarray]]:
+def _modules(folder: Path, weights: TensorFolder, dora: bool) -> dict[str, dict[str, np.ndarray]]:
     """Reads the adapters by the name of their matrix in the base, checked to fit it."""
     path, modules = folder / WEIGHTS_FILE, dict[str, dict[str, np.ndarray]]()
     read_shapes(path, "give a PEFT folder with whole safetensors")
@@ -117,7 +117,8 @@ def _modules(folder: Path, weights: TensorFolder) -> dict[str, dict[str, np.ndar
         outputs, inputs = weights.shapes[f"{module}.weight"]
         rank = parts["A"].shape[0] if "A" in parts else 0
         shapes = {"A": (rank, inputs), "B": (outputs, rank), "magnitude_vector": (outputs,)}
-        for name in sorted({"A", "B", *parts}):
+        wanted = {"A", "B", "magnitude_vector"} if dora else {"A", "B"}
+        for name in sorted({*wanted, *parts}):
             if (shape := parts[name].shape if name in parts else None) != shapes[name] or not rank:
                 given = "missing" if shape is None else f"{list(shape)} instead of {list(shapes[name])}"
                 raise UserError(

@@ -303,7 +303,7 @@ def load_adapters(model: Qwen3VL, folder: str | os.PathLike[str]) -> None:
     stacks = [(stack, _take(tensors, stack, config.rank, folder)) for stack in layer_stacks(model)]
     if tensors or not any(modules for _, modules in stacks):
         what = f"no matrix can take {min(tensors)} ({len(tensors)} such)" if tensors else "it has no adapters"
-        raise UserError(f"{folder}: {what}; take adapters of this model's linear layers")
+        raise UserError(f"{folder}: {what}; merge them, by experiments.merge, if they are of this model")
     # Only RL's adapters have this form, so that loading restores what `save_adapters` wrote.
     fused = all(
         modules.keys() == {*QKV, "self_attn.o_proj"}
@@ -347,7 +347,7 @@ def _take(
         for letter, shape in shapes.items():
             for key in keys[letter]:
                 if key not in tensors:
-                    raise UserError(f"{folder}: {key} is missing; export the adapters again, on all layers")
+                    raise UserError(f"{folder}: {key} is missing; merge the adapters, by experiments.merge")
                 if (found := tensors[key].shape) != shape:
                     raise UserError(
                         f"{folder}: {key} is {list(found)} instead of {list(shape)}; take this model's "

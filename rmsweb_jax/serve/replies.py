@@ -130,8 +130,9 @@ class Generation:
     def _find_calls(self, reply: Reply) -> None:
         reply.text, calls = parse_calls(reply.text)
         before, tag, after = reply.text.rpartition(OPEN)
-        if reply.finish == "length" and tag and CLOSE not in after:
-            reply.text = before.rstrip()  # The beginning of a call that was cut is no text.
+        # The beginning of a call that was cut, by the limit or a stop text, is no text.
+        if tag and CLOSE not in after and (reply.finish == "length" or self.asked.stop_texts):
+            reply.text = before.rstrip()
         if self.asked.parallel_tool_calls is False:
             calls = calls[:1]
         reply.calls = [

@@ -79,7 +79,7 @@ _Item = Annotated[
     | Annotated[_Result, Tag("function_call_output")]
     | Annotated[_Reasoning, Tag("reasoning")],
     Discriminator(
-        lambda item: item.get("type", "message") if isinstance(item, dict) else None,
+        lambda item: (item.get("type") or "message") if isinstance(item, dict) else None,
         custom_error_type="item",
         custom_error_message=_ITEMS,
     ),
@@ -109,7 +109,7 @@ class _Format(Strict):
 
 
 class _TextSettings(Strict):
-    format: _Format = _Format(type="text")
+    format: _Format | None = None
     verbosity: Any = None
 
 
@@ -143,7 +143,8 @@ class ResponsesRequest(Strict):
         for name, reason in _REFUSED.items():
             if values.get(name) is not None:
                 raise ValueError(f"{name}: {reason}")
-        return {name: value for name, value in values.items() if name not in {*IGNORED, *_REFUSED}}
+        dropped = {*IGNORED, *_REFUSED}
+        return {name: value for name, value in values.items() if name not in dropped and value is not None}
 
     def as_chat(self) -> ChatRequest:
         """Translates the request.
@@ -175,10 +176,10 @@ class ResponsesRequest(Strict):
         choice = self.tool_choice
         named = isinstance(choice, _ToolChoice)
         chat["tool_choice"] = {"type": "function", "function": {"name": choice.name}} if named else choice
-        form = self.text.format
-        schema = form.model_dump(by_alias=True, exclude={"type"}, exclude_none=True)
-        named_schema = {"json_schema": schema} if form.type == "json_schema" else {}
-        chat["response_format"] = {"type": form.type} | named_schema
+        if (form := self.text.format) is not None:
+            schema = form.model_dump(by_alias=True, exclude={"type"}, exclude_none=True)
+            named_schema = {"json_schema": schema} if form.type == "json_schema" else {}
+            chat["response_format"] = {"type": form.type} | named_schema
         return parse_body(ChatRequest, orjson.dumps(chat))
 
 
@@ -231,6 +232,7 @@ class ResponsesGeneration(Generation):
             "total_tokens": usage["total_tokens"],
         }
         given = asked.model_dump(by_alias=True, exclude_none=True, include={"text", "tools", "tool_choice"})
+        given["text"] = {"format": {"type": "text"}} | given["text"]
         given |= {"instructions": asked.instructions, "max_output_tokens": asked.max_output_tokens}
         defaults = {"tool_choice": "auto", "parallel_tool_calls": asked.parallel_tool_calls is not False}
         defaults |= {

@@ -98,7 +98,7 @@ def test_browsergyms_calls_are_read(text, expected):
             "select_option('3', [])",
             "noop(1e999)",
             "mouse_click(1e999, 2)",
-            "(" * 500 + "1",
+            *("(" * 500 + "1", "not " * 600 + "x", "x" + "()" * 1500),
         ),
         *("open('/etc/passwd')", "click(__import__('os'))", "import os", "click(**{})"),
     ],
