@@ -92,9 +92,9 @@ KINDS: dict[str, AdapterCase] = {
     "tied weights ensured": lora(ensure_weight_tying=True),
     "task type": lora(task_type="CAUSAL_LM"),
     # Matrices that have no place for an adapter.
-    "some layers by number": lora("is missing; export the adapters again", layers_to_transform=[0, 2]),
-    "one layer by number": lora("is missing; export the adapters again", layers_to_transform=1),
-    "excluded layer": lora("is missing; export the adapters again", exclude_modules=r".*layers\.1\..*"),
+    "some layers by number": lora("is missing; merge the adapters", layers_to_transform=[0, 2]),
+    "one layer by number": lora("is missing; merge the adapters", layers_to_transform=1),
+    "excluded layer": lora("is missing; merge the adapters", exclude_modules=r".*layers\.1\..*"),
     "all linear layers": lora("no matrix can take .*merger", target_modules="all-linear"),
     "head": lora("no matrix can take .*lm_head", target_modules=[*QV, "lm_head"]),
     "embedding": lora("no matrix can take .*embed_tokens", target_modules=[*QV, "embed_tokens"]),
