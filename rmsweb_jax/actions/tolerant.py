@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import json_repair
@@ -16,6 +16,7 @@ import json_repair
 from rmsweb_jax.actions.parse import (
     ALIASES,
     DECODER,
+    PARAMETER_ALIASES,
     ReplyError,
     normalize_action,
     parse_reply,
@@ -30,6 +31,8 @@ _NAMES = ACTIONS.keys() | ALIASES.keys()
 # Keys of tool calls: the action's name, and its parameters.
 _CALLED = ("name", "action", "action_name", "tool", "function", "type")
 _GIVEN = ("arguments", "parameters", "params", "args")
+# Parameters that only older agents or this module know.
+_OLDER = {"amount", "direction", "page_id"}
 # Thoughts of models that think aloud; the first tag may be part of the prompt.
 _THOUGHTS = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _START = re.compile(r"""\{\s*["'}]|\[\s*\{""")
@@ -132,10 +135,14 @@ def _reply(value: Any) -> Reply:
     # Older agents put these texts into an object of their own.
     state = value.get("current_state")
     texts = {**state, **value} if isinstance(state, dict) else value
+    actions = _actions(given[0])
+    if call is None:
+        for (name,) in actions:
+            _refuse_outside(value.keys(), name)
     return Reply(
         thinking=_text(texts.get("thinking")) or None,
         **{key: _text(texts.get(key)) for key in _TEXT_KEYS},
-        actions=tuple(map(normalize_action, _actions(given[0]))),
+        actions=tuple(map(normalize_action, actions)),
     )
 
 
@@ -170,15 +177,28 @@ def _call(value: dict[str, Any]) -> dict[str, Any] | None:
     rest = {key: one for key, one in value.items() if key not in (*named, *_TEXT_KEYS, "thinking")}
     if not given:
         return {value[named[0]]: rest}
+    _refuse_outside(rest.keys(), value[named[0]])
     params = value[given[0]]
     if isinstance(params, str) and params.lstrip().startswith("{"):
         params = DECODER.decode(params)
     return {value[named[0]]: params} if len(given) == 1 else None
 
 
+def _refuse_outside(keys: Collection[str], name: str) -> None:
+    """Refuses parameters next to the action that they are meant for, where they would be dropped."""
+    canonical = _canonical(name)
+    known = ACTIONS[canonical].model_fields.keys() | PARAMETER_ALIASES.get(canonical, {}).keys() | _OLDER
+    if outside := known & set(keys):
+        raise ReplyError(f"action {name!r}: its parameter {min(outside)!r} stands outside it")
+
+
+def _canonical(name: str) -> str:
+    return ALIASES[name][0] if name in ALIASES else name
+
+
 def _action(name: str, params: Any) -> dict[str, Any]:
     """Returns an action whose parameters have the types that the parser asks for."""
-    canonical = ALIASES[name][0] if name in ALIASES else name
+    canonical = _canonical(name)
     if canonical not in ACTIONS:
         raise ReplyError(f"unknown action {name!r}")
     type_ = ACTIONS[canonical]

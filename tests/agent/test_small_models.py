@@ -71,6 +71,19 @@ SHAPES = {
 }  # fmt: skip
 
 
+# What could be carried out otherwise than it is meant.
+NASTY = {
+    "a parameter next to the list": '{"action":[{"done":{"text":"x"}}],"success":false}',
+    "a parameter next to an action": '{"done":{"text":"x"},"success":false}',
+    "a parameter next to a name": '{"action":["wait"],"seconds":30}',
+    "a parameter next to a call's": '{"name":"done","arguments":{"text":"x"},"success":false}',
+    "another's name for it": '{"action":"input","arguments":{"index":1,"text":"x"},"clear":false}',
+    "a parameter next to a listed call's": (
+        '{"action":[{"action":"scroll","arguments":{"direction":"up"},"num_pages":3}]}'
+    ),
+}
+
+
 class Watched(Page):
     """A page that keeps what was done on it, with parameters."""
 
@@ -101,6 +114,13 @@ def test_a_shape_is_carried_out_as_it_is_meant_or_asked_for_again(name):
     # The raw reply is the record; training gets what was carried out in the exact form.
     assert first.response == text
     assert [action.to_json() for action in parse_reply(view(first).target).actions] == meant
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_nothing_is_carried_out_that_may_not_be_meant(name):
+    page = Watched()
+    first, *_ = run(page, Lines(NASTY[name], reply(DONE)), lenient=True).steps
+    assert (page.done, first.discarded) == ([DONE], (NASTY[name],))
 
 
 def test_the_second_question_shows_the_reply_and_what_is_wrong_with_it():
