@@ -60,7 +60,10 @@ def read_reply(text: str) -> tuple[Reply, bool]:
         strict_error = error
     try:
         found: list[Any] = []
-        for value in _values(_THOUGHTS.sub("", text)):
+        said = _THOUGHTS.sub("", text)
+        if "<think" in said.lower():
+            raise ReplyError("the reply is within a thought that does not end")
+        for value in _values(said):
             if _is_reply(value) and value not in found:
                 found.append(value)
         if not found:

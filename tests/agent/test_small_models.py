@@ -81,6 +81,8 @@ NASTY = {
     "a parameter next to a listed call's": (
         '{"action":[{"action":"scroll","arguments":{"direction":"up"},"num_pages":3}]}'
     ),
+    "a thought that does not end": f"<Think>maybe {json.dumps(CLICK)} no",
+    "a second thought": f"<think>1</think><thinking>maybe {json.dumps(CLICK)} no",
 }
 
 
