@@ -83,6 +83,22 @@ NASTY = {
     ),
     "a thought that does not end": f"<Think>maybe {json.dumps(CLICK)} no",
     "a second thought": f"<think>1</think><thinking>maybe {json.dumps(CLICK)} no",
+    "an apostrophe": "{'action':[{'input_text':{'index':1,'text':'don't stop'}}]}",
+    "an apostrophe at the end": "{'action':[{'input_text':{'index':1,'text':'don't'}}]}",
+    "a quote": '{"action":[{"input_text":{"index":1,"text":"say "hi" now"}}]}',
+    "a quote and a comma": '{"action":[{"done":{"success":true,"text":"he said "no", then left"}}]}',
+    "an answer cut off": "{'action':[{'done':{'success':True,'text':'The answer is for",
+    "an answer cut off, other quotes": '{“action”:[{"done":{“success”:true,“text”:“The answer is for',
+    "an answer cut off, no quotes": '{"action":[{"done":{"success":true,"text":The answer is for',
+    "a number cut off": f'{HEAD}[{{"click_element_by_index":{{"index":1',
+    "a list cut off": f"{HEAD}[{json.dumps(TYPE)},",
+    "no quotes": '{"action":[{"input_text":{"index":1,"text":hello world}}]}',
+    "other quotes": '{"action":[{"input_text":{"index":1,"text":“hello”}}]}',
+    "a zero in front": '{"action":[{"input_text":{"index":1,"text":0123}}]}',
+    "a sign in front": '{"memory":"49123","action":[{"input_text":{"index":1,"text":+49123}}]}',
+    "a price": '{"action":[{"input_text":{"index":1,"text":$100}}]}',
+    "a sum": '{"action":[{"input_text":{"index":1,"text":"a" + "b"}}]}',
+    "an unknown escape": '{"action":[{"input_text":{"index":1,"text":"C:\\new\\x"}}]}',
 }
 
 
