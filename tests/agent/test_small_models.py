@@ -156,11 +156,11 @@ def test_the_second_question_shows_the_reply_and_what_is_wrong_with_it():
     assert second.error and (second.response, second.discarded) == ("???", ("??",))
 
 
-def test_policies_are_read_strictly_and_never_asked_again():
+def test_policies_are_read_strictly_and_not_asked_again():
     tokens = SampledTokens(tokens=(1, 2), log_probs=(-0.1, -0.2), policy="p")
-    for lenient, sampled in ((False, None), (True, tokens)):
-        teacher = Lines(reply(), reply(DONE), sampled=sampled)
+    strict = (with_texts(memory=None), False, None)
+    for text, lenient, sampled in (strict, (reply(), False, tokens), (reply(), True, tokens)):
+        teacher = Lines(text, reply(DONE), sampled=sampled)
         first, second = run(Page(), teacher, lenient=lenient).steps
-        assert first.error and first.response == reply() and first.discarded == ()
+        assert first.error and first.response == text and first.discarded == ()
         assert first.sampled == second.sampled == sampled
-    assert run(Page(), Lines(with_texts(memory=None), reply(DONE))).steps[0].error
