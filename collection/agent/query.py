@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import orjson
+
 from collection.agent.config import PromptConfig
 from collection.agent.prompt import AgentState, build_messages, screenshot_size
 from collection.environments.base import ExtractionError, View
@@ -13,6 +15,7 @@ from collection.llm.model import ImageSource
 from rmsweb_jax.actions import Reply, ReplyError, action_catalogue, read_reply, repair_reply
 from rmsweb_jax.records.schema import CallUsage, ExtractionCall, Message, SampledTokens, TextPart
 
+NO_ACTION = "Your last reply had no action: give at least one."
 _AGAIN = (
     "This reply could not be used, and nothing was done: {error}. Answer the message before it again, with "
     "one JSON object in the form that the first message shows and nothing else."
@@ -69,19 +72,24 @@ class ActorSession:
     def query(self, state: AgentState, view: View, done_only: bool) -> ParsedReply:
         """Asks for a step. If `lenient`, asks once more after an unusable reply, which the actor is shown.
 
-        Not if its tokens are recorded: every reply of a policy that learns from its episodes is a turn.
+        If not, after an empty action list alone. Never if its tokens are recorded: every reply of a policy
+        that learns from its episodes is a turn.
         """
         notices = [DONE_ONLY] if done_only else []
         notices += [view.notice] if view.notice else []
         first = self._query_once(state, view, notices, done_only)
-        if not self.lenient or first.reply is not None or first.problem or first.sampled is not None:
+        unusable = first.reply is None and not first.problem if self.lenient else _has_no_action(first.text)
+        if first.sampled is not None or not unusable:
             return first
-        shown, error = first.text[:_MAX_SHOWN_CHARS], first.error.removeprefix(_UNUSABLE)
-        turns = (
-            Message(role="assistant", content=(TextPart(text=shown),)),
-            Message(role="user", content=(TextPart(text=_AGAIN.format(error=error)),)),
-        )
-        second = self._query_once(state, view, notices, done_only, turns)
+        if self.lenient:
+            shown, error = first.text[:_MAX_SHOWN_CHARS], first.error.removeprefix(_UNUSABLE)
+            turns = (
+                Message(role="assistant", content=(TextPart(text=shown),)),
+                Message(role="user", content=(TextPart(text=_AGAIN.format(error=error)),)),
+            )
+            second = self._query_once(state, view, notices, done_only, turns)
+        else:
+            second = self._query_once(state, view, [*notices, NO_ACTION], done_only)
         return dataclasses.replace(
             second,
             usage=_add_usage(first.usage, second.usage),
@@ -187,3 +195,13 @@ def _add_usage(first: CallUsage, second: CallUsage) -> CallUsage:
         seconds=first.seconds + second.seconds,
         cost=first.cost + second.cost,
     )
+
+
+def _has_no_action(text: str) -> bool:
+    """Returns True for a reply that is valid JSON with an empty action list."""
+    start, end = text.find("{"), text.rfind("}")
+    try:
+        reply = orjson.loads(text[start : end + 1]) if start >= 0 else None
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(reply, dict) and reply.get("action") == []

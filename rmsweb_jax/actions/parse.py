@@ -119,7 +119,7 @@ def normalize_action(raw: Any) -> Action:
         params = change(params)
     if name not in ACTIONS:
         raise ReplyError(f"unknown action {name!r}")
-    params = _rename(params, _PARAMETER_ALIASES.get(name, {}), name)
+    params = _rename(params, PARAMETER_ALIASES.get(name, {}), name)
     try:
         return Action(name, ACTIONS[name].model_validate(params))
     except ValidationError as error:
@@ -273,7 +273,7 @@ ALIASES: dict[str, tuple[str, _Change]] = {
     "append_file": ("write_file", _append),
     "evaluate": ("execute_js", _same),
 }
-_PARAMETER_ALIASES: dict[str, dict[str, str]] = {
+PARAMETER_ALIASES: dict[str, dict[str, str]] = {
     "click_element_by_index": {"ctrl": "while_holding_ctrl"},
     "input_text": {"clear": "clear_existing"},
     "scroll": {"pages": "num_pages"},

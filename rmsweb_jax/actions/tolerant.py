@@ -6,9 +6,10 @@ canonical text that these replies are recorded for.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import json_repair
@@ -16,6 +17,7 @@ import json_repair
 from rmsweb_jax.actions.parse import (
     ALIASES,
     DECODER,
+    PARAMETER_ALIASES,
     ReplyError,
     normalize_action,
     parse_reply,
@@ -30,10 +32,17 @@ _NAMES = ACTIONS.keys() | ALIASES.keys()
 # Keys of tool calls: the action's name, and its parameters.
 _CALLED = ("name", "action", "action_name", "tool", "function", "type")
 _GIVEN = ("arguments", "parameters", "params", "args")
+# Parameters that only older agents or this module know.
+_OLDER = {"amount", "direction", "page_id"}
 # Thoughts of models that think aloud; the first tag may be part of the prompt.
 _THOUGHTS = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _START = re.compile(r"""\{\s*["'}]|\[\s*\{""")
-_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
+# What JSON consists of, also as Python and JavaScript write it.
+_TOKEN = re.compile(
+    r"""\s*(?: "((?:[^"\\]|\\.)*)" | '((?:[^'\\]|\\.)*)' | [{}\[\]:,] | \w+(?=\s*:)
+    | (?: -?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)? | true|false|null|True|False|None )(?![\w.+-]) )""",
+    re.DOTALL | re.VERBOSE,
+)
 _KEY = re.compile(r"""["']?(\w+)["']?\s*:""")
 _INDEX = re.compile(r"\[(\d+)\]")
 
@@ -56,15 +65,21 @@ def read_reply(text: str) -> tuple[Reply, bool]:
     except ReplyError as error:
         strict_error = error
     try:
-        found: list[Any] = []
-        for value in _values(_THOUGHTS.sub("", text)):
-            if _is_reply(value) and value not in found:
-                found.append(value)
+        found: list[tuple[Any, str]] = []
+        said = _THOUGHTS.sub("", text)
+        if "<think" in said.lower():
+            raise ReplyError("the reply is within a thought that does not end")
+        for value, broken in _values(said):
+            if _is_reply(value) and all(value != other for other, _ in found):
+                found.append((value, broken))
         if not found:
             raise strict_error
         if len(found) > 1:
             raise ReplyError("there is more than one reply")
-        reply = _reply(found[0])
+        value, broken = found[0]
+        reply = _reply(value)
+        if broken:
+            _check_repair(reply, broken)
         render_reply(reply).encode()  # Half a surrogate pair cannot be stored.
     except (ValueError, RecursionError) as error:
         raise error if isinstance(error, ReplyError) else strict_error from error
@@ -79,8 +94,11 @@ def recorded_reply(text: str) -> tuple[Reply, bool]:
         return repair_reply(text)
 
 
-def _values(text: str) -> Iterator[Any]:
-    """Yields the JSON objects and lists of a text, and in the end what a repair makes of a broken one."""
+def _values(text: str) -> Iterator[tuple[Any, str]]:
+    """Yields the JSON objects and lists of a text, and in the end what a repair makes of a broken one.
+
+    With that comes the broken text, with others an empty one.
+    """
     at = 0
     while match := _START.search(text, at):
         try:
@@ -88,19 +106,37 @@ def _values(text: str) -> Iterator[Any]:
         except ReplyError:
             raise
         except ValueError:
-            yield _repaired(text[match.start() :])
+            broken = text[match.start() :].rstrip().removesuffix("```").rstrip()
+            yield _repaired(broken), broken
             return
-        yield value
+        yield value, ""
 
 
 def _repaired(text: str) -> Any:
-    # A repair would invent the end of a text, keep the last of two replies, and drop a key that is repeated.
-    if len(_QUOTE.findall(text)) % 2:
-        raise ReplyError("the reply is not valid JSON: it ends within a text")
+    # A repair would keep the last of two replies, and drop a key that is repeated.
     value = DECODER.decode(json.dumps(json_repair.repair_json(text, return_objects=True), allow_nan=False))
     if _named(text) > _named(json.dumps(value)):
         raise ReplyError("the reply is not valid JSON, and its actions are not clear")
     return value
+
+
+def _check_repair(reply: Reply, text: str) -> None:
+    """Refuses a reply whose values, or their end, a repair may have invented."""
+    if not text.endswith(("}", "]")):
+        raise ReplyError("the reply is not valid JSON: it ends too early")
+    at, strings = 0, set[str]()
+    while match := _TOKEN.match(text, at):
+        at = match.end()
+        if match.lastindex:
+            with contextlib.suppress(ValueError):
+                strings.add(json.loads(f'"{match[match.lastindex]}"', strict=False))
+    if at < len(text):
+        raise ReplyError(f"the reply is not valid JSON from {text[at : at + 20]!r} on")
+    for action in reply.actions:
+        for value in action.params.model_dump(exclude_defaults=True).values():
+            texts = (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ()
+            if not strings.issuperset(texts):
+                raise ReplyError("the reply is not valid JSON, and a text in it is not clear")
 
 
 def _named(text: str) -> int:
@@ -132,10 +168,14 @@ def _reply(value: Any) -> Reply:
     # Older agents put these texts into an object of their own.
     state = value.get("current_state")
     texts = {**state, **value} if isinstance(state, dict) else value
+    actions = _actions(given[0])
+    if call is None:
+        for (name,) in actions:
+            _refuse_outside(value.keys(), name)
     return Reply(
         thinking=_text(texts.get("thinking")) or None,
         **{key: _text(texts.get(key)) for key in _TEXT_KEYS},
-        actions=tuple(map(normalize_action, _actions(given[0]))),
+        actions=tuple(map(normalize_action, actions)),
     )
 
 
@@ -170,15 +210,28 @@ def _call(value: dict[str, Any]) -> dict[str, Any] | None:
     rest = {key: one for key, one in value.items() if key not in (*named, *_TEXT_KEYS, "thinking")}
     if not given:
         return {value[named[0]]: rest}
+    _refuse_outside(rest.keys(), value[named[0]])
     params = value[given[0]]
     if isinstance(params, str) and params.lstrip().startswith("{"):
         params = DECODER.decode(params)
     return {value[named[0]]: params} if len(given) == 1 else None
 
 
+def _refuse_outside(keys: Collection[str], name: str) -> None:
+    """Refuses parameters next to the action that they are meant for, where they would be dropped."""
+    canonical = _canonical(name)
+    known = ACTIONS[canonical].model_fields.keys() | PARAMETER_ALIASES.get(canonical, {}).keys() | _OLDER
+    if outside := known & set(keys):
+        raise ReplyError(f"action {name!r}: its parameter {min(outside)!r} stands outside it")
+
+
+def _canonical(name: str) -> str:
+    return ALIASES[name][0] if name in ALIASES else name
+
+
 def _action(name: str, params: Any) -> dict[str, Any]:
     """Returns an action whose parameters have the types that the parser asks for."""
-    canonical = ALIASES[name][0] if name in ALIASES else name
+    canonical = _canonical(name)
     if canonical not in ACTIONS:
         raise ReplyError(f"unknown action {name!r}")
     type_ = ACTIONS[canonical]

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from collection.agent.query import DONE_ONLY
+from collection.agent.query import DONE_ONLY, NO_ACTION
 from collection.environments.blockers import Blocker
 from tests.agent.plain_episode import CLICK, DONE, Clock, Lines, Page, reply, run
 
@@ -50,6 +50,18 @@ def test_failed_actions_count_and_are_shown():
 def test_a_good_step_forgives_failures():
     trajectory = run(Page(), Lines("?", "?", reply(CLICK), "?", "?", reply(DONE)))
     assert trajectory.outcome == "done" and len(trajectory.steps) == 6
+
+
+def test_an_empty_action_list_is_asked_again_once():
+    teacher = Lines(f"```json\n{reply()}\n```", reply(CLICK), reply(), reply(), reply(DONE))
+    trajectory = run(Page(), teacher)
+    assert [request.step for request in teacher.requests] == [1, 1, 2, 2, 3]
+    first, second, _ = trajectory.steps
+    assert first.response == reply(CLICK) and not first.error and first.usage.cost == 1.0
+    assert NO_ACTION in first.messages[-1].text
+    assert second.error and second.response == reply()
+    assert first.discarded == (f"```json\n{reply()}\n```",) and second.discarded == (reply(),)
+    assert trajectory.steps[2].discarded == ()
 
 
 def test_repaired_json_is_marked():

@@ -71,6 +71,37 @@ SHAPES = {
 }  # fmt: skip
 
 
+# What could be carried out otherwise than it is meant.
+NASTY = {
+    "a parameter next to the list": '{"action":[{"done":{"text":"x"}}],"success":false}',
+    "a parameter next to an action": '{"done":{"text":"x"},"success":false}',
+    "a parameter next to a name": '{"action":["wait"],"seconds":30}',
+    "a parameter next to a call's": '{"name":"done","arguments":{"text":"x"},"success":false}',
+    "another's name for it": '{"action":"input","arguments":{"index":1,"text":"x"},"clear":false}',
+    "a parameter next to a listed call's": (
+        '{"action":[{"action":"scroll","arguments":{"direction":"up"},"num_pages":3}]}'
+    ),
+    "a thought that does not end": f"<Think>maybe {json.dumps(CLICK)} no",
+    "a second thought": f"<think>1</think><thinking>maybe {json.dumps(CLICK)} no",
+    "an apostrophe": "{'action':[{'input_text':{'index':1,'text':'don't stop'}}]}",
+    "an apostrophe at the end": "{'action':[{'input_text':{'index':1,'text':'don't'}}]}",
+    "a quote": '{"action":[{"input_text":{"index":1,"text":"say "hi" now"}}]}',
+    "a quote and a comma": '{"action":[{"done":{"success":true,"text":"he said "no", then left"}}]}',
+    "an answer cut off": "{'action':[{'done':{'success':True,'text':'The answer is for",
+    "an answer cut off, other quotes": '{“action”:[{"done":{“success”:true,“text”:“The answer is for',
+    "an answer cut off, no quotes": '{"action":[{"done":{"success":true,"text":The answer is for',
+    "a number cut off": f'{HEAD}[{{"click_element_by_index":{{"index":1',
+    "a list cut off": f"{HEAD}[{json.dumps(TYPE)},",
+    "no quotes": '{"action":[{"input_text":{"index":1,"text":hello world}}]}',
+    "other quotes": '{"action":[{"input_text":{"index":1,"text":“hello”}}]}',
+    "a zero in front": '{"action":[{"input_text":{"index":1,"text":0123}}]}',
+    "a sign in front": '{"memory":"49123","action":[{"input_text":{"index":1,"text":+49123}}]}',
+    "a price": '{"action":[{"input_text":{"index":1,"text":$100}}]}',
+    "a sum": '{"action":[{"input_text":{"index":1,"text":"a" + "b"}}]}',
+    "an unknown escape": '{"action":[{"input_text":{"index":1,"text":"C:\\new\\x"}}]}',
+}
+
+
 class Watched(Page):
     """A page that keeps what was done on it, with parameters."""
 
@@ -103,6 +134,13 @@ def test_a_shape_is_carried_out_as_it_is_meant_or_asked_for_again(name):
     assert [action.to_json() for action in parse_reply(view(first).target).actions] == meant
 
 
+@pytest.mark.parametrize("name", NASTY)
+def test_nothing_is_carried_out_that_may_not_be_meant(name):
+    page = Watched()
+    first, *_ = run(page, Lines(NASTY[name], reply(DONE)), lenient=True).steps
+    assert (page.done, first.discarded) == ([DONE], (NASTY[name],))
+
+
 def test_the_second_question_shows_the_reply_and_what_is_wrong_with_it():
     teacher = Lines(reply(), reply(CLICK), "??", "???", reply(DONE))
     first, second, _ = run(Page(), teacher, guidance="Mind the gap.", lenient=True).steps
@@ -118,11 +156,11 @@ def test_the_second_question_shows_the_reply_and_what_is_wrong_with_it():
     assert second.error and (second.response, second.discarded) == ("???", ("??",))
 
 
-def test_policies_are_read_strictly_and_never_asked_again():
+def test_policies_are_read_strictly_and_not_asked_again():
     tokens = SampledTokens(tokens=(1, 2), log_probs=(-0.1, -0.2), policy="p")
-    for lenient, sampled in ((False, None), (True, tokens)):
-        teacher = Lines(reply(), reply(DONE), sampled=sampled)
+    strict = (with_texts(memory=None), False, None)
+    for text, lenient, sampled in (strict, (reply(), False, tokens), (reply(), True, tokens)):
+        teacher = Lines(text, reply(DONE), sampled=sampled)
         first, second = run(Page(), teacher, lenient=lenient).steps
-        assert first.error and first.response == reply() and first.discarded == ()
+        assert first.error and first.response == text and first.discarded == ()
         assert first.sampled == second.sampled == sampled
-    assert run(Page(), Lines(with_texts(memory=None), reply(DONE))).steps[0].error
