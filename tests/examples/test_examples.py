@@ -249,6 +249,6 @@ def test_browse_with_any_model(tmp_path, site, monkeypatch):
     assert f"2 {site}/next" in printed
     headers = {name.lower(): value for name, value in first.headers.items()}
     assert first.path == "/v1/chat/completions" and headers["authorization"] == "Bearer a-key"
-    assert first.body["model"] == "a-model" and first.body["response_format"] == {"type": "json_object"}
+    assert first.body["model"] == "a-model" and first.body["response_format"]["type"] == "json_schema"
     assert "Open the page." in str(first.body["messages"]) and "data:image/png" in str(first.body)
     assert "Opened" in str(second.body["messages"])

@@ -89,7 +89,7 @@ def test_nothing_of_the_failed_run_is_in_a_prompt_and_the_audit_has_it(mined):
         assert not own & held, name
         assert "policy-r2" not in prompt.model_dump_json()
         assert prompt.model_dump().keys() == {
-            "prompt_id", "task_id", "site", "category", "messages", "target"
+            "prompt_id", "task_id", "site", "category", "messages", "target", "window"
         }  # fmt: skip
         assert audit.localization_id == pair.localization.trajectory_id
         failed = pair.localization.steps[(audit.localization_step or 0) - 1]

@@ -69,7 +69,7 @@ def test_what_is_no_address_is_one_line(installed, text, message):
 
 def test_a_missing_package_names_its_extra(monkeypatch):
     monkeypatch.setattr(util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"gs:// needs gcsfs: pip install 'rmsweb-jax\[gcs\]'"):
+    with pytest.raises(UserError, match=r"gs:// needs gcsfs: pip install '.\[gcs\]' in the checkout"):
         parse_path("gs://bucket/x", "--workdir")
-    with pytest.raises(UserError, match=r"s3:// needs s3fs: pip install 'rmsweb-jax\[s3\]'"):
+    with pytest.raises(UserError, match=r"s3:// needs s3fs: pip install '.\[s3\]' in the checkout"):
         parse_path("s3://bucket/x", "--workdir")

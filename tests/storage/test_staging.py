@@ -167,11 +167,12 @@ def test_a_checkpoint_of_a_run_that_was_taken_over_is_not_saved(bucket):
 def test_the_library_builds_a_corpus_from_a_bucket(bucket, tmp_path):
     write_dataset(tmp_path / "collect", RUNS, "trajectories")
     publish_dataset(tmp_path / "collect", bucket / "collect")
-    assert build_sft.source_folders(f"{bucket}/collect,{tmp_path}/collect") == [
+    config = get_config("demo")
+    config.trajectories = f"{bucket}/collect,{tmp_path}/collect"
+    assert build_sft.source_folders(from_config(BuildSftSettings, config)) == [
         bucket / "collect",
         tmp_path / "collect",
     ]
-    config = get_config("demo")
     runs = {str(bucket / "collect"): bucket / "corpus", f"{tmp_path}/collect": tmp_path / "corpus"}
     for source, workdir in runs.items():
         config.trajectories = source
