@@ -213,9 +213,10 @@ class _Chat:
     def _with_leading_images(self, given: list[Any]) -> list[Any]:
         """Puts images that no message shows before the first text of the user, as TRL does."""
         contents = [message.get("content") for message in given if isinstance(message, dict)]
-        parts = (part for content in contents if isinstance(content, list) for part in content)
+        parts = [part for content in contents if isinstance(content, list) for part in content]
         shown = any(isinstance(part, dict) and part.get("type") != "text" for part in parts)
-        if not self._images or shown or any(isinstance(one, str) and PLACEHOLDER in one for one in contents):
+        texts = [*contents, *(part.get("text") for part in parts if isinstance(part, dict))]
+        if not self._images or shown or any(isinstance(one, str) and PLACEHOLDER in one for one in texts):
             return given
         for place, message in enumerate(given):
             if isinstance(message, dict) and message.get("role") == "user":
@@ -249,25 +250,29 @@ class _Chat:
 
     def _content(self, content: Any, where: str) -> Iterator[Part]:
         if isinstance(content, str):
-            for number, text in enumerate(content.split(PLACEHOLDER) if self._images else [content]):
-                if number:
-                    yield self._next(where)
-                if text:
-                    yield TextPart(text=text)
+            yield from self._text(content, where)
         elif isinstance(content, list):
             for number, part in enumerate(content):
-                yield self._part(part, f"{where}.content[{number}]")
+                yield from self._part(part, f"{where}.content[{number}]")
         elif content is not None:
             raise _BadRowError(f"{where}: content is neither text nor a list of parts")
 
-    def _part(self, part: Any, where: str) -> Part:
+    def _text(self, content: str, where: str) -> Iterator[Part]:
+        for number, text in enumerate(content.split(PLACEHOLDER) if self._images else [content]):
+            if number:
+                yield self._next(where)
+            if text:
+                yield TextPart(text=text)
+
+    def _part(self, part: Any, where: str) -> Iterator[Part]:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "text" and isinstance(part.get("text"), str):
-            return TextPart(text=part["text"])
+            yield from self._text(part["text"], where)
+            return
         if kind not in ("image", "image_url"):
             raise _BadRowError(f"{where}: neither text nor an image: {str(part)[:60]}")
         source = next((part[key] for key in _SOURCES if part.get(key) is not None), None)
-        return self._next(where) if source is None else self._image(source, where)
+        yield self._next(where) if source is None else self._image(source, where)
 
     def _next(self, where: str) -> ImagePart:
         if self._shown == len(self._images):

@@ -112,6 +112,21 @@ def test_a_list_parquet_and_prompts_with_completions_hold_the_same(tmp_path):
     assert shown(plain[0].messages[0]) == ("user", "@What is it?")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Say: <image>what?",
+        [{"type": "text", "text": "Say: <image>what?"}],
+        [{"type": "text", "text": "Say: "}, {"type": "text", "text": "<image>what?"}],
+    ],
+)
+def test_a_placeholder_is_one_in_parts_too(tmp_path, content):
+    (tmp_path / "red.png").write_bytes(picture("red"))
+    row = {"messages": [{"role": "user", "content": content}, TELL], "images": ["red.png"]}
+    (sample,) = read(write(tmp_path, row))
+    assert shown(sample.messages[0]) == ("user", "Say: @what?")
+
+
 def only(*messages, **row):
     return {"messages": list(messages), **row}
 
@@ -134,6 +149,11 @@ IMAGE = {"role": "user", "content": [{"type": "image"}]}
         (only({"role": "user", "content": 7}, TELL), r"messages\[0\]: content is neither text nor"),
         (only({"role": "user", "content": [{"type": "video"}]}, TELL), r"content\[0\]: neither text nor an"),
         (only(IMAGE, TELL), r"messages\[0\]\.content\[0\]: it shows an image more than the 0 in images"),
+        (
+            only({"role": "user", "content": [*IMAGE["content"], {"type": "text", "text": "<image>"}]}, TELL)
+            | {"images": ["good.png"]},
+            r"messages\[0\]\.content\[1\]: it shows an image more than the 1 in images",
+        ),
         (only(IMAGE, TELL, images=["a.png", "b.png"]), r"images\[0\]: image a\.png cannot be read \(No such"),
         (only(IMAGE, TELL, images=["broken.png"]), r"images\[0\]: image broken\.png cannot be read"),
         (only(IMAGE, TELL, images=["good.png"] * 2), "2 images, and its messages show 1"),
