@@ -227,10 +227,9 @@ class _Chat:
         return given
 
     def _message(self, message: Any, where: str) -> tuple[str, tuple[Part, ...], bool]:
-        if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            roles = ", ".join(_ROLES)
-            raise _BadRowError(f"{where}: no message with a role of {roles}")
-        role = message["role"]
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(role, str) or role not in _ROLES:
+            raise _BadRowError(f"{where}: no message with a role of {', '.join(_ROLES)}")
         if unknown := {key for key, value in message.items() if value is not None} - _KEYS:
             raise _BadRowError(f"{where}: {min(unknown)!r} is not trained on: remove it")
         parts = tuple(self._content(message.get("content"), where))

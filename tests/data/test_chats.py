@@ -144,6 +144,7 @@ IMAGE = {"role": "user", "content": [{"type": "image"}]}
         (only(TELL), "the assistant speaks first"),
         (only(ASK, TELL, TELL), r"messages\[2\]: the assistant's message before has no answer"),
         (only({"from": "human", "value": "Hi"}, TELL), r"messages\[0\]: no message with a role of system"),
+        (only({**ASK, "role": ["user"]}, TELL), r"messages\[0\]: no message with a role of system"),
         (only(ASK, {**TELL, "reasoning": "So"}), r"messages\[1\]: 'reasoning' is not trained on"),
         (only(ASK, {"role": "assistant", "content": ""}), r"messages\[1\]: an empty reply"),
         (only({"role": "user", "content": 7}, TELL), r"messages\[0\]: content is neither text nor"),
