@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import contextlib
 import hashlib
 import io
@@ -124,7 +125,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 def _json(text: bytes, where: Any) -> Any:
     try:
-        return orjson.loads(text)
+        return orjson.loads(text.removeprefix(codecs.BOM_UTF8))
     except orjson.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON ({error}): give one object a line, or a list") from error
 
@@ -333,9 +334,14 @@ def _call(call: Any, where: str) -> str:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise _BadRowError(f"{where}: no call of a function with a name")
     arguments = function.get("arguments") or {}
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    return call_text(function["name"], arguments)
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    try:
+        usable = isinstance(orjson.loads(written), dict)
+    except orjson.JSONDecodeError:
+        usable = False
+    if not usable:
+        raise _BadRowError(f"{where}: arguments are no JSON object: {written[:60]!r}")
+    return call_text(function["name"], written)
 
 
 def _samples(

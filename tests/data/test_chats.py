@@ -101,7 +101,9 @@ def test_a_list_parquet_and_prompts_with_completions_hold_the_same(tmp_path):
     (tmp_path / "red.png").write_bytes(picture("red"))
     # Images that no message shows come before the user's first text, as in TRL.
     plain = read(write(tmp_path, {"messages": [ASK, TELL], "images": ["red.png"]}))
-    (tmp_path / "mine.json").write_text(json.dumps([{"messages": [ask, tell], "images": ["red.png"]}]))
+    # Some editors write a mark before UTF-8.
+    listed = json.dumps([{"messages": [ask, tell], "images": ["red.png"]}])
+    (tmp_path / "mine.json").write_text(listed, "utf-8-sig")
     whole = pa.Table.from_pylist([{"messages": [ask, tell], "images": images}])
     pq.write_table(whole, tmp_path / "mine.parquet")
     split = pa.Table.from_pylist([{"prompt": [ask], "completion": [tell], "images": images}])
@@ -163,6 +165,13 @@ IMAGE = {"role": "user", "content": [{"type": "image"}]}
             r"images\[0\]: give a path.*nothing is downloaded",
         ),
         (only(ASK, {**TELL, "tool_calls": [{"name": 1}]}), r"tool_calls\[0\]: no call of a function"),
+        *(
+            (
+                only(ASK, {**TELL, "tool_calls": [{"name": "price", "arguments": arguments}]}),
+                r"tool_calls\[0\]: arguments are no JSON object: ",
+            )
+            for arguments in ("not json", '["lamp"]', ["lamp"], "{} {}")
+        ),
         (only(ASK, TELL, tools="{"), "tools: not JSON"),
     ],
 )
