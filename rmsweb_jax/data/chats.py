@@ -87,11 +87,22 @@ def write_chats(path: Path, workdir: AnyPath) -> Path:
             f"--config.chats={path}"
         )
     folder = workdir / _FOLDER / path.stem
-    with user_file(path), open(path, "rb") as file:
-        given = {"chats": {str(path): hashlib.file_digest(file, "sha256").hexdigest()}}
+    given = {"chats": {str(path): chats_digest(path)}}
     if not (folder / MANIFEST).exists() or read_manifest(folder).provenance != given:
         write_dataset(folder, read_chats(path, ImageStore(folder)), "sft_samples", given)
     return folder
+
+
+def chats_digest(path: Path) -> str:
+    """Hashes a file of conversations, without its images.
+
+    Raises:
+      UserError: it cannot be read, or its name has another end than `CHAT_FILES`.
+    """
+    if path.suffix not in CHAT_FILES:
+        raise UserError(f"{path}: give a file of conversations: {', '.join(CHAT_FILES)}")
+    with user_file(path), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
