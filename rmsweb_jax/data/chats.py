@@ -29,7 +29,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, Part, SftSample, TextPart
-from rmsweb_jax.records.shards import MANIFEST, read_manifest
+from rmsweb_jax.records.shards import MANIFEST
 from rmsweb_jax.serve.tools import RESULT_CLOSE, RESULT_OPEN, call_text, signatures
 from rmsweb_jax.storage import AnyPath
 
@@ -86,9 +86,11 @@ def write_chats(path: Path, workdir: AnyPath) -> Path:
             f"{path}: with a workdir in a bucket make a data set of it first: experiments.build_sft "
             f"--config.chats={path}"
         )
-    folder = workdir / _FOLDER / path.stem
-    given = {"chats": {str(path): chats_digest(path)}}
-    if not (folder / MANIFEST).exists() or read_manifest(folder).provenance != given:
+    digest = chats_digest(path)
+    # A changed file does not replace what a run has begun with.
+    folder = workdir / _FOLDER / f"{path.stem}-{digest[:12]}"
+    if not (folder / MANIFEST).exists():
+        given = {"chats": {str(path): digest}}
         write_dataset(folder, read_chats(path, ImageStore(folder)), "sft_samples", given)
     return folder
 

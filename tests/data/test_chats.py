@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rmsweb_jax.data.chats import read_chats
+from rmsweb_jax.data.chats import read_chats, write_chats
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore, image_names
 
 REPLY = '{"evaluation_previous_goal":"","memory":"","next_goal":"","action":[{"go_back":{}}]}'
@@ -196,3 +197,9 @@ def test_files_that_are_none(tmp_path):
     for name, reason in (("mine.parquet", "no Parquet file"), ("none.jsonl", "cannot be read")):
         with pytest.raises(UserError, match=rf"^[^\n]*{name}: {reason}[^\n]*$"):
             read(tmp_path / name)
+
+
+def test_a_changed_file_leaves_what_a_run_has_begun_with(tmp_path):
+    begun = write_chats(write(tmp_path, {"messages": [ASK, TELL]}), tmp_path / "run")
+    changed = write_chats(write(tmp_path, {"messages": [ASK, {**TELL, "content": "Two."}]}), tmp_path / "run")
+    assert [next(read_dataset(folder)).response for folder in (begun, changed)] == ["A lamp.", "Two."]
