@@ -33,7 +33,7 @@ from collection.corpus.filter import (
 from collection.corpus.guidance import read_guidance
 from collection.corpus.screenshots import with_screenshot_prompts
 from experiments import cli
-from rmsweb_jax.data.chats import read_chats
+from rmsweb_jax.data.chats import chats_digest, read_chats
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.progress import Progress
 from rmsweb_jax.records.bucket import address, freeze
@@ -52,6 +52,7 @@ def main(settings: BuildSftSettings, workdir: Path) -> None:
     quality = settings.quality
     sources = [freeze(source, workdir) for source in source_folders(settings)]
     chats = chat_files(settings)
+    provenance = _provenance(sources, chats, settings)
     progress = Progress(workdir, "build_sft", sum(dataset_size(source) for source in sources))
     with _drop_file(workdir / "drops.jsonl") as on_drop:
         counts = FilterCounts(on_drop)
@@ -62,7 +63,6 @@ def main(settings: BuildSftSettings, workdir: Path) -> None:
         if first is None:
             raise UserError(_nothing_left(settings.trajectories, counts, workdir))
         samples = itertools.chain([first], samples)
-        provenance = _provenance(sources, chats, settings)
         write_dataset(workdir, samples, "sft_samples", provenance, images=ImageStore(workdir, *sources))
         # A set that was whole before a crash is not written again, but what was dropped is counted again.
         collections.deque(samples, maxlen=0)
@@ -133,13 +133,8 @@ def _provenance(sources: list[AnyPath], chats: list[Path], settings: BuildSftSet
     if settings.prompts != "recorded":
         given["prompts"] = settings.prompts
     if chats:
-        given["chats"] = {str(path): _file_sha256(path) for path in chats}
+        given["chats"] = {str(path): chats_digest(path) for path in chats}
     return given
-
-
-def _file_sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

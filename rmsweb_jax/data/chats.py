@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import contextlib
 import hashlib
 import io
@@ -28,7 +29,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, Part, SftSample, TextPart
-from rmsweb_jax.records.shards import MANIFEST, read_manifest
+from rmsweb_jax.records.shards import MANIFEST
 from rmsweb_jax.serve.tools import RESULT_CLOSE, RESULT_OPEN, call_text, signatures
 from rmsweb_jax.storage import AnyPath
 
@@ -85,12 +86,25 @@ def write_chats(path: Path, workdir: AnyPath) -> Path:
             f"{path}: with a workdir in a bucket make a data set of it first: experiments.build_sft "
             f"--config.chats={path}"
         )
-    folder = workdir / _FOLDER / path.stem
-    with user_file(path), open(path, "rb") as file:
-        given = {"chats": {str(path): hashlib.file_digest(file, "sha256").hexdigest()}}
-    if not (folder / MANIFEST).exists() or read_manifest(folder).provenance != given:
+    digest = chats_digest(path)
+    # A changed file does not replace what a run has begun with.
+    folder = workdir / _FOLDER / f"{path.stem}-{digest[:12]}"
+    if not (folder / MANIFEST).exists():
+        given = {"chats": {str(path): digest}}
         write_dataset(folder, read_chats(path, ImageStore(folder)), "sft_samples", given)
     return folder
+
+
+def chats_digest(path: Path) -> str:
+    """Hashes a file of conversations, without its images.
+
+    Raises:
+      UserError: it cannot be read, or its name has another end than `CHAT_FILES`.
+    """
+    if path.suffix not in CHAT_FILES:
+        raise UserError(f"{path}: give a file of conversations: {', '.join(CHAT_FILES)}")
+    with user_file(path), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
@@ -124,7 +138,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 def _json(text: bytes, where: Any) -> Any:
     try:
-        return orjson.loads(text)
+        return orjson.loads(text.removeprefix(codecs.BOM_UTF8))
     except orjson.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON ({error}): give one object a line, or a list") from error
 
@@ -213,9 +227,10 @@ class _Chat:
     def _with_leading_images(self, given: list[Any]) -> list[Any]:
         """Puts images that no message shows before the first text of the user, as TRL does."""
         contents = [message.get("content") for message in given if isinstance(message, dict)]
-        parts = (part for content in contents if isinstance(content, list) for part in content)
+        parts = [part for content in contents if isinstance(content, list) for part in content]
         shown = any(isinstance(part, dict) and part.get("type") != "text" for part in parts)
-        if not self._images or shown or any(isinstance(one, str) and PLACEHOLDER in one for one in contents):
+        texts = [*contents, *(part.get("text") for part in parts if isinstance(part, dict))]
+        if not self._images or shown or any(isinstance(one, str) and PLACEHOLDER in one for one in texts):
             return given
         for place, message in enumerate(given):
             if isinstance(message, dict) and message.get("role") == "user":
@@ -226,10 +241,9 @@ class _Chat:
         return given
 
     def _message(self, message: Any, where: str) -> tuple[str, tuple[Part, ...], bool]:
-        if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            roles = ", ".join(_ROLES)
-            raise _BadRowError(f"{where}: no message with a role of {roles}")
-        role = message["role"]
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(role, str) or role not in _ROLES:
+            raise _BadRowError(f"{where}: no message with a role of {', '.join(_ROLES)}")
         if unknown := {key for key, value in message.items() if value is not None} - _KEYS:
             raise _BadRowError(f"{where}: {min(unknown)!r} is not trained on: remove it")
         parts = tuple(self._content(message.get("content"), where))
@@ -249,25 +263,29 @@ class _Chat:
 
     def _content(self, content: Any, where: str) -> Iterator[Part]:
         if isinstance(content, str):
-            for number, text in enumerate(content.split(PLACEHOLDER) if self._images else [content]):
-                if number:
-                    yield self._next(where)
-                if text:
-                    yield TextPart(text=text)
+            yield from self._text(content, where)
         elif isinstance(content, list):
             for number, part in enumerate(content):
-                yield self._part(part, f"{where}.content[{number}]")
+                yield from self._part(part, f"{where}.content[{number}]")
         elif content is not None:
             raise _BadRowError(f"{where}: content is neither text nor a list of parts")
 
-    def _part(self, part: Any, where: str) -> Part:
+    def _text(self, content: str, where: str) -> Iterator[Part]:
+        for number, text in enumerate(content.split(PLACEHOLDER) if self._images else [content]):
+            if number:
+                yield self._next(where)
+            if text:
+                yield TextPart(text=text)
+
+    def _part(self, part: Any, where: str) -> Iterator[Part]:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "text" and isinstance(part.get("text"), str):
-            return TextPart(text=part["text"])
+            yield from self._text(part["text"], where)
+            return
         if kind not in ("image", "image_url"):
             raise _BadRowError(f"{where}: neither text nor an image: {str(part)[:60]}")
         source = next((part[key] for key in _SOURCES if part.get(key) is not None), None)
-        return self._next(where) if source is None else self._image(source, where)
+        yield self._next(where) if source is None else self._image(source, where)
 
     def _next(self, where: str) -> ImagePart:
         if self._shown == len(self._images):
@@ -329,9 +347,14 @@ def _call(call: Any, where: str) -> str:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise _BadRowError(f"{where}: no call of a function with a name")
     arguments = function.get("arguments") or {}
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    return call_text(function["name"], arguments)
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    try:
+        usable = isinstance(orjson.loads(written), dict)
+    except orjson.JSONDecodeError:
+        usable = False
+    if not usable:
+        raise _BadRowError(f"{where}: arguments are no JSON object: {written[:60]!r}")
+    return call_text(function["name"], written)
 
 
 def _samples(

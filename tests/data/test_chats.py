@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rmsweb_jax.data.chats import read_chats
+from rmsweb_jax.data.chats import read_chats, write_chats
 from rmsweb_jax.errors import UserError
+from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore, image_names
 
 REPLY = '{"evaluation_previous_goal":"","memory":"","next_goal":"","action":[{"go_back":{}}]}'
@@ -101,7 +102,9 @@ def test_a_list_parquet_and_prompts_with_completions_hold_the_same(tmp_path):
     (tmp_path / "red.png").write_bytes(picture("red"))
     # Images that no message shows come before the user's first text, as in TRL.
     plain = read(write(tmp_path, {"messages": [ASK, TELL], "images": ["red.png"]}))
-    (tmp_path / "mine.json").write_text(json.dumps([{"messages": [ask, tell], "images": ["red.png"]}]))
+    # Some editors write a mark before UTF-8.
+    listed = json.dumps([{"messages": [ask, tell], "images": ["red.png"]}])
+    (tmp_path / "mine.json").write_text(listed, "utf-8-sig")
     whole = pa.Table.from_pylist([{"messages": [ask, tell], "images": images}])
     pq.write_table(whole, tmp_path / "mine.parquet")
     split = pa.Table.from_pylist([{"prompt": [ask], "completion": [tell], "images": images}])
@@ -110,6 +113,21 @@ def test_a_list_parquet_and_prompts_with_completions_hold_the_same(tmp_path):
     for path in ("mine.json", "mine.parquet", "trl/mine.parquet"):
         assert read(tmp_path / path) == plain
     assert shown(plain[0].messages[0]) == ("user", "@What is it?")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Say: <image>what?",
+        [{"type": "text", "text": "Say: <image>what?"}],
+        [{"type": "text", "text": "Say: "}, {"type": "text", "text": "<image>what?"}],
+    ],
+)
+def test_a_placeholder_is_one_in_parts_too(tmp_path, content):
+    (tmp_path / "red.png").write_bytes(picture("red"))
+    row = {"messages": [{"role": "user", "content": content}, TELL], "images": ["red.png"]}
+    (sample,) = read(write(tmp_path, row))
+    assert shown(sample.messages[0]) == ("user", "Say: @what?")
 
 
 def only(*messages, **row):
@@ -129,11 +147,17 @@ IMAGE = {"role": "user", "content": [{"type": "image"}]}
         (only(TELL), "the assistant speaks first"),
         (only(ASK, TELL, TELL), r"messages\[2\]: the assistant's message before has no answer"),
         (only({"from": "human", "value": "Hi"}, TELL), r"messages\[0\]: no message with a role of system"),
+        (only({**ASK, "role": ["user"]}, TELL), r"messages\[0\]: no message with a role of system"),
         (only(ASK, {**TELL, "reasoning": "So"}), r"messages\[1\]: 'reasoning' is not trained on"),
         (only(ASK, {"role": "assistant", "content": ""}), r"messages\[1\]: an empty reply"),
         (only({"role": "user", "content": 7}, TELL), r"messages\[0\]: content is neither text nor"),
         (only({"role": "user", "content": [{"type": "video"}]}, TELL), r"content\[0\]: neither text nor an"),
         (only(IMAGE, TELL), r"messages\[0\]\.content\[0\]: it shows an image more than the 0 in images"),
+        (
+            only({"role": "user", "content": [*IMAGE["content"], {"type": "text", "text": "<image>"}]}, TELL)
+            | {"images": ["good.png"]},
+            r"messages\[0\]\.content\[1\]: it shows an image more than the 1 in images",
+        ),
         (only(IMAGE, TELL, images=["a.png", "b.png"]), r"images\[0\]: image a\.png cannot be read \(No such"),
         (only(IMAGE, TELL, images=["broken.png"]), r"images\[0\]: image broken\.png cannot be read"),
         (only(IMAGE, TELL, images=["good.png"] * 2), "2 images, and its messages show 1"),
@@ -142,6 +166,13 @@ IMAGE = {"role": "user", "content": [{"type": "image"}]}
             r"images\[0\]: give a path.*nothing is downloaded",
         ),
         (only(ASK, {**TELL, "tool_calls": [{"name": 1}]}), r"tool_calls\[0\]: no call of a function"),
+        *(
+            (
+                only(ASK, {**TELL, "tool_calls": [{"name": "price", "arguments": arguments}]}),
+                r"tool_calls\[0\]: arguments are no JSON object: ",
+            )
+            for arguments in ("not json", '["lamp"]', ["lamp"], "{} {}")
+        ),
         (only(ASK, TELL, tools="{"), "tools: not JSON"),
     ],
 )
@@ -166,3 +197,9 @@ def test_files_that_are_none(tmp_path):
     for name, reason in (("mine.parquet", "no Parquet file"), ("none.jsonl", "cannot be read")):
         with pytest.raises(UserError, match=rf"^[^\n]*{name}: {reason}[^\n]*$"):
             read(tmp_path / name)
+
+
+def test_a_changed_file_leaves_what_a_run_has_begun_with(tmp_path):
+    begun = write_chats(write(tmp_path, {"messages": [ASK, TELL]}), tmp_path / "run")
+    changed = write_chats(write(tmp_path, {"messages": [ASK, {**TELL, "content": "Two."}]}), tmp_path / "run")
+    assert [next(read_dataset(folder)).response for folder in (begun, changed)] == ["A lamp.", "Two."]

@@ -189,7 +189,7 @@ def test_my_own_loss(tmp_path, random_policy):
 def test_own_chats(tmp_path, random_policy):
     printed = run("own_chats", tmp_path, "work", random_policy).splitlines()
     assert re.fullmatch(r"16 replies, loss [0-9.]+", printed[0]) and len(printed) > 1
-    corpus = tmp_path / "work/run/chats/chats"
+    (corpus,) = (tmp_path / "work/run/chats").iterdir()
     assert {sample.kind for sample in read_dataset(corpus, SftSample)} == {"text"}
     # Images and all: what `records verify` looks at.
     check = check_dataset(corpus)

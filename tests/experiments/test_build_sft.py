@@ -153,6 +153,16 @@ def test_conversations_join_trajectories(tmp_path):
     assert not check_dataset(tmp_path / "sft_corpus").problems
 
 
+@pytest.mark.parametrize("name", ["missing.jsonl", "report.txt"])
+def test_a_file_of_no_conversations_is_refused_before_trajectories_are_read(tmp_path, name):
+    config = get_config("demo")
+    config.chats, config.trajectories = str(tmp_path / name), collected(tmp_path / "collect", good())
+    (tmp_path / "sft_corpus").mkdir()
+    with pytest.raises(UserError, match=rf"^[^\n]*{name}: (cannot be read|give a file)[^\n]*$"):
+        main(from_config(BuildSftSettings, config), tmp_path / "sft_corpus")
+    assert not (tmp_path / "sft_corpus/drops.jsonl").exists()
+
+
 def test_no_folder_given_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match=r"config.trajectories is empty: give --config.trajectories=DIR"):
         build(tmp_path / "sft_corpus", " , ")
