@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import socket
@@ -20,6 +21,8 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.processes import ChildProcess, StallClock
 from rmsweb_jax.progress import read_progress
 from rmsweb_jax.storage import local_path
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # It logs every look at the server's health.
 
 _POLL_S = 0.2
 _KEY = "RMSWEB_POLICY_KEY"  # Variable with the key of a server that other machines reach.
