@@ -243,7 +243,7 @@ class _Played:
 
     @contextlib.contextmanager
     def _left(self) -> Iterator[None]:
-        """Ends the runner where the harness has left the episode; whoever waits for a turn gets an error."""
+        """Ends the runner where the harness has left the episode; a caller that waits gets an error."""
         try:
             yield
         except _LeftError:

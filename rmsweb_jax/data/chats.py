@@ -174,7 +174,7 @@ class _Chat:
         self._row, self._folder, self._store = row, folder, images
         listed = row.get("images") or row.get("image") or []
         self._images: list[Any] = listed if isinstance(listed, list) else [listed]
-        self._shown = 0
+        self._shown, self._has_image_parts = 0, False
 
     def read(self) -> tuple[list[Message], list[int]]:
         """Returns the messages, and the places of the replies that are trained on."""
@@ -229,6 +229,7 @@ class _Chat:
         contents = [message.get("content") for message in given if isinstance(message, dict)]
         parts = [part for content in contents if isinstance(content, list) for part in content]
         shown = any(isinstance(part, dict) and part.get("type") != "text" for part in parts)
+        self._has_image_parts = shown
         texts = [*contents, *(part.get("text") for part in parts if isinstance(part, dict))]
         if not self._images or shown or any(isinstance(one, str) and PLACEHOLDER in one for one in texts):
             return given
@@ -280,7 +281,10 @@ class _Chat:
     def _part(self, part: Any, where: str) -> Iterator[Part]:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "text" and isinstance(part.get("text"), str):
-            yield from self._text(part["text"], where)
+            # Next to parts that are images, as TRL has them, a text means what it says.
+            yield from (
+                [TextPart(text=part["text"])] if self._has_image_parts else self._text(part["text"], where)
+            )
             return
         if kind not in ("image", "image_url"):
             raise _BadRowError(f"{where}: neither text nor an image: {str(part)[:60]}")

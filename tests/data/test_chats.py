@@ -153,11 +153,6 @@ IMAGE = {"role": "user", "content": [{"type": "image"}]}
         (only({"role": "user", "content": 7}, TELL), r"messages\[0\]: content is neither text nor"),
         (only({"role": "user", "content": [{"type": "video"}]}, TELL), r"content\[0\]: neither text nor an"),
         (only(IMAGE, TELL), r"messages\[0\]\.content\[0\]: it shows an image more than the 0 in images"),
-        (
-            only({"role": "user", "content": [*IMAGE["content"], {"type": "text", "text": "<image>"}]}, TELL)
-            | {"images": ["good.png"]},
-            r"messages\[0\]\.content\[1\]: it shows an image more than the 1 in images",
-        ),
         (only(IMAGE, TELL, images=["a.png", "b.png"]), r"images\[0\]: image a\.png cannot be read \(No such"),
         (only(IMAGE, TELL, images=["broken.png"]), r"images\[0\]: image broken\.png cannot be read"),
         (only(IMAGE, TELL, images=["good.png"] * 2), "2 images, and its messages show 1"),

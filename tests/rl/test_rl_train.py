@@ -25,6 +25,7 @@ from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sources import is_held_out
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.errors import StoppedError, UserError
+from rmsweb_jax.own import file_digest
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt, SftSample
@@ -365,11 +366,13 @@ def test_own_functions_are_part_of_the_run(config, tmp_path, monkeypatch):
         patch.setattr(train_module, "update_policy", kill)
         train_rl(config, workdir)
     file.write_text(source.read_text().replace("LENGTH = 2048", "LENGTH = 1024"))
+    file_digest.cache_clear()  # As a process of its own.
     with pytest.raises(
         UserError, match=r"other settings \(own_files.gate, own_files.objective.loss; own_files"
     ):
         train_rl(config, workdir)
     file.write_text(source.read_text())
+    file_digest.cache_clear()
     report = train_rl(config, workdir)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert (report["loss"], report["gate"], report["reward"]) == (
