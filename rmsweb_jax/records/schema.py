@@ -358,7 +358,7 @@ class RlPrompt(Record):
     """A mined decision: the state of the successful run and its verified reply, nothing else.
 
     Attributes:
-      window: as of an `SftSample`.
+      window: as of an `SftSample`; None for mined prompts, which have none yet.
     """
 
     prompt_id: str
