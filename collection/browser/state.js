@@ -44,22 +44,16 @@ function caretOf(el) {
   try { return [el.selectionStart ?? null, el.selectionEnd ?? null]; } catch { return [null, null]; }
 }
 
-function readStorage(kind) {
-  // Documents without an origin have none.
-  try {
-    const storage = window[kind];
-    return Array.from({ length: storage.length }, (_, i) => [storage.key(i), storage.getItem(storage.key(i))]).sort();
-  } catch { return []; }
-}
-
-// Also in an empty document of the origin, before the page's own scripts run.
-function store() {
+function setStorages(wanted) {
   ['localStorage', 'sessionStorage'].forEach((kind, i) => {
-    if (JSON.stringify(readStorage(kind)) === JSON.stringify(saved.content.storages[i])) return;
+    if (JSON.stringify(rmsweb.storages()[i]) === JSON.stringify(wanted[i])) return;
     window[kind].clear();
-    for (const [name, value] of saved.content.storages[i]) window[kind].setItem(name, value);
+    for (const [name, value] of wanted[i]) window[kind].setItem(name, value);
   });
 }
+
+// In an empty document of the origin, before the page's own scripts run.
+function store() { setStorages(saved.content.firstStorages); }
 
 function take() {
   const found = [], seen = [], active = focused(), { first, seen: known } = rmsweb.snapshots || { first: true };
@@ -72,7 +66,7 @@ function take() {
   return {
     content: {
       url: location.href, referrer: document.referrer, title: document.title, text: document.documentElement.innerText, origin,
-      storages: [readStorage('localStorage'), readStorage('sessionStorage')], elements: found,
+      storages: rmsweb.storages(), firstStorages: rmsweb.firstStorages, elements: found,
     },
     marks: { first, seen },
   };
@@ -104,7 +98,7 @@ function setValue(el, value) {
 
 async function put() {
   if (document.readyState !== 'complete') await new Promise((done) => { addEventListener('load', done, { once: true }); });
-  if (window === top) store();
+  if (window === top) setStorages(saved.content.storages);
   const wanted = new Map(saved.content.elements.map(([name, ...state]) => [name, state])), active = focused();
   let focus = null;
   // First all values: an event at one may change another, and where the page scrolls to.

@@ -78,6 +78,7 @@ class BrowserState:
       tabs: the current one last.
       known_tabs: number of tabs that there have been.
       pointer: where the mouse is.
+      world: as in `Browser`.
       dialogs, notices: texts that the agent has not seen yet.
     """
 
@@ -85,6 +86,7 @@ class BrowserState:
     known_tabs: int
     cookies: tuple[Cookie, ...]
     pointer: tuple[float, float] | None
+    world: str | None
     dialogs: tuple[tuple[str, str], ...]
     notices: tuple[str, ...]
 
@@ -115,6 +117,7 @@ def take_state(browser: Browser) -> BrowserState:
         known_tabs=browser.known_tabs,
         cookies=cookies,
         pointer=browser.pointer,
+        world=browser.world,
         dialogs=tuple(browser.dialogs),
         notices=tuple(browser.notices),
     )
@@ -241,7 +244,7 @@ def _open(browser: Browser, tab: TabState, state: BrowserState | None) -> None:
             browser.forget()
             browser.point(state.pointer or _NOWHERE)
             browser.ask("Storage.clearDataForOrigin", origin="*", storageTypes="all")
-            browser.ask("Network.clearBrowserCache")  # It may be of another state of the site.
+            browser.enter(state.world)
             _set_cookies(browser, state.cookies)
         if number == 0 and not blank:
             _run(browser, "store", tab.frame)

@@ -37,6 +37,15 @@
     suspects.push(el);
   }
 
+  // Documents without an origin have none.
+  function storageOf(kind) {
+    try {
+      const storage = window[kind];
+      return Array.from({ length: storage.length }, (_, i) => [storage.key(i), storage.getItem(storage.key(i))]).sort();
+    } catch { return []; }
+  }
+  const storages = () => ['localStorage', 'sessionStorage'].map(storageOf);
+
   // Answers are sent as JSON; elements in them become references.
   function refer(value) {
     if (value === null || typeof value !== 'object') return value;
@@ -47,6 +56,9 @@
 
   globalThis.rmsweb = {
     requests,
+    storages,
+    // As the page's own scripts found them.
+    firstStorages: window === top ? storages() : null,
     // Of the last snapshot: its elements by number.
     elements: new Map(),
     // The shadow root of an element, also a closed one.

@@ -93,12 +93,16 @@ def done(text: str) -> Move:
 
 
 class ScriptedActor:
-    """`collection.llm.actor.ActorModel` that plays the policies of its tasks, by task id."""
+    """`collection.llm.actor.ActorModel` that plays the policies of its tasks.
+
+    Args:
+      policy_of: returns the policy of a task id.
+    """
 
     name = "scripted-policies"
 
-    def __init__(self, policies: dict[str, Policy]) -> None:
-        self._policies = policies
+    def __init__(self, policy_of: Callable[[str], Policy]) -> None:
+        self._policy_of = policy_of
         self._playing: dict[tuple[str, int], Generator[Move, Page, None]] = {}
 
     def reply(self, request: StepRequest) -> ActorReply:
@@ -106,7 +110,7 @@ class ScriptedActor:
         key = request.task_id, request.attempt
         try:
             if request.step == 1:
-                self._playing[key] = self._policies[request.task_id](page)
+                self._playing[key] = self._policy_of(request.task_id)(page)
                 goal, actions = next(self._playing[key])
             else:
                 goal, actions = self._playing[key].send(page)

@@ -58,6 +58,9 @@ PAGES = {
     "/counted": """<h1 id=said></h1><button>Go</button><script>
         sessionStorage.visits = 1 + Number(sessionStorage.visits || 0);
         said.textContent = `visit ${sessionStorage.visits}`;</script>""",
+    # As Sphinx does with the words of a search.
+    "/once": """<h1 id=said></h1><script>said.textContent = localStorage.word || 'nothing';
+        delete localStorage.word;</script>""",
     "/fold": """<button onclick="open_ = !open_; words.hidden = !open_">Change</button>
         <div id=words hidden>Folded words</div><script>let open_ = false;</script>""",
     "/policy": "<h1 id=said>as sent</h1><script>said.textContent = 'changed'</script>",
@@ -77,6 +80,8 @@ class _Handler(PageHandler):
             self._answer("<h1>Logged in</h1>", ("sid=secret-1; HttpOnly; Path=/", "seen=yes"))
         elif path == "/account":
             self._answer(f"<h1>Cookies: {'; '.join(sorted(cookies.split('; ')))}</h1>")
+        elif path == "/kept":
+            self._answer(f"<h1>Kept {ASKED[path]}</h1>", kept="max-age=3600")
         elif path == "/order":
             # As flash messages do, this one goes with its first reader, and every answer has another cookie.
             self._answer(
@@ -90,12 +95,12 @@ class _Handler(PageHandler):
         sent = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         self._answer(f"<h1>Sent {sent['word'][0]} as number {ASKED[self.path]}</h1><input id=after>")
 
-    def _answer(self, body: str, cookies: tuple[str, ...] = ()) -> None:
+    def _answer(self, body: str, cookies: tuple[str, ...] = (), kept: str = "no-store") -> None:
         data = f"<!doctype html><title>Shop</title><link rel=icon href=data:,>{body}".encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(data)))
-        self.send_header("Cache-Control", "no-store")
+        self.send_header("Cache-Control", kept)
         if self.path == "/policy":
             self.send_header("Content-Security-Policy", "script-src 'none'")
         for cookie in cookies:
@@ -129,12 +134,16 @@ class Player:
         self.browser = browser
         self.environment = WebEnvironment(browser, ImageStore(folder), folder / "files")
 
-    def start(self, path: str, environment: Literal["app", "web"] = "app") -> View:
+    def start(self, path: str, environment: Literal["app", "web"] = "app", seed: int = 0) -> View:
         website = f"{SITE}{path}"
         self.environment.reset(
-            Task(task_id="shop/1", website=website, objective="Look.", environment=environment)
+            Task(task_id="shop/1", website=website, objective="Look.", environment=environment, seed=seed)
         )
         return self.environment.observe()
+
+    def go(self, path: str) -> str:
+        self.do("go_to_url", url=f"{SITE}{path}")
+        return self.environment.observe().observation.page_text
 
     def do(self, name: str, **params: object) -> tuple[ActionResult, ...]:
         action = normalize_action({name: params})
@@ -291,11 +300,34 @@ def test_a_page_is_told_which_one_has_led_to_it(players: tuple[Player, Player]) 
     assert_same(first.environment.observe(), now)
 
 
-def test_a_page_that_counts_its_loads_is_refused(players: tuple[Player, Player]) -> None:
+@pytest.mark.parametrize("path", ["/counted", "/once"])
+def test_storage_is_as_the_page_found_it(players: tuple[Player, Player], path: str) -> None:
     first, second = players
     first.start("/counted")
-    with pytest.raises(RestoreError, match="'visit 2' in place of 'visit 1'"):
-        second.restore(first.snapshot())
+    first.script("localStorage.word = 'Found'")
+    first.go(path)
+    then, snapshot = first.environment.observe(), first.snapshot()
+    read = "return [Object.entries(localStorage), Object.entries(sessionStorage)]"
+    kept = first.script(read)
+    assert_same(then, second.restore(snapshot))
+    assert second.script(read) == kept
+    assert_same(then, first.restore(second.snapshot()))
+
+
+def test_a_state_put_back_again_loads_from_the_cache(players: tuple[Player, Player]) -> None:
+    first, second = players
+    first.start("/", seed=5)
+    snapshot = first.snapshot()
+    second.start("/kept", seed=6)
+    second.restore(snapshot)
+    assert "Kept 2" in second.go("/kept")  # Not that of seed 6.
+    second.restore(snapshot)
+    assert "Kept 2" in second.go("/kept")
+
+
+def test_an_episode_loads_nothing_from_the_cache_of_an_earlier_one(players: tuple[Player, Player]) -> None:
+    for number in (1, 2):
+        assert f"Kept {number}" in players[0].start("/kept").observation.page_text
 
 
 def test_a_page_is_put_back_without_asking_its_site(players: tuple[Player, Player]) -> None:

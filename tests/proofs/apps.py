@@ -9,11 +9,10 @@ from __future__ import annotations
 import collections
 import json
 import os
-import random
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from collection.environments.apps.application import Application
 from collection.environments.apps.suite import NAMES, check_application, level, make_application
 from collection.environments.apps.tasks import Ending, shortfalls, template_task
 from rmsweb_jax.records.files import write_atomic
-from tests.apps.actor import Page, click, done
-from tests.apps.moves import Playing
 from tests.apps.mutants import mutants, right
 from tests.apps.play import other_ways, play, template_of
+from tests.apps.players import guess
 from tests.apps.policies import policies_of
 from tests.proofs.page import RESULTS, publish, table
 
@@ -102,27 +100,17 @@ def _played(application: Application, folder: Path) -> dict[str, Any]:
     }
 
 
-def guess(page: Page) -> Playing:
-    """Clicks at random, and answers with a word of the last page."""
-    draw = random.Random(page.request)
-    for _ in range(draw.randint(1, 6)):
-        if not page.all():
-            break
-        page = yield "Click", [click(draw.choice(page.all()).index)]
-    words = " ".join(page.lines).split() or ["none"]
-    yield done(draw.choice(words))
-
-
-def memory(application: Application) -> dict[str, Any]:
+def memory(application: Application, unseen: Sequence[int] = UNSEEN) -> dict[str, Any]:
     """What a policy is paid that opens no page: by the same words, or the most frequent answer."""
-    questions, paid, chance, repeated, tasks = 0, 0, 0.0, 0, 0
+    questions, chance, repeated, tasks = 0, 0, 0, 0
+    paid = collections.Counter()
     answers = collections.defaultdict(dict)
     for seed in REMEMBERED:
         for name in application.templates:
             goal = application.goal(name, seed)
             answers[name][goal.words] = goal.answer.text if goal.answer else ""
     common = {name: collections.Counter(seen.values()).most_common(1)[0][0] for name, seen in answers.items()}
-    for seed in UNSEEN:
+    for seed in unseen:
         world = application.world(seed)
         for name in application.templates:
             goal = application.goal(name, seed)
@@ -130,11 +118,12 @@ def memory(application: Application) -> dict[str, Any]:
             repeated += goal.words in answers[name]
             questions += goal.answer is not None
             given = answers[name].get(goal.words, common[name])
-            paid += not shortfalls(goal, world, Ending("", given))
+            paid[level(application.name, name)] += not shortfalls(goal, world, Ending("", given))
             chance += not shortfalls(goal, world, Ending("", common[name]))
     return {
         "questions": questions,
-        "remembered": paid,
+        "remembered": paid.total(),
+        "remembered_by_level": paid,
         "constant": chance,
         "repeated": repeated,
         "tasks": tasks,
@@ -229,6 +218,7 @@ def _publish(kept: Mapping[str, dict[str, Any]]) -> None:
             "episodes": sum(row["episodes"] for row in found),
             "hand-written policy": sum(row["solved"] for row in found),
             "random policy": sum(row["guessed"] for row in found),
+            "memory, of 16 seeds": sum(one["remembered_by_level"].get(title, 0) for one in kept.values()),
         }
         for title in LEVELS
     ]
