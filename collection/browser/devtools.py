@@ -50,6 +50,8 @@ _CTRL, _DRAG_STEP_S = 2, 0.1
 _STORM_S = 10.0
 # Worlds whose listeners are remembered, so that only changes are sent.
 _MAX_WORLDS = 100
+# A page may have been sent elsewhere, so the wait for its address is short.
+_ENTRY_S = 0.2
 _GROUP = "collector"
 _IGNORED = '{"method":"Network.'  # Events about requests are many, and not looked at.
 # Bytes of responses that a tab keeps.
@@ -256,6 +258,8 @@ class DevTools(DevToolsConnection):
             # The answer comes before the document does. Without a loader it is the same document.
             while (loader := answer.get("loaderId")) and committed.get(timeout=self._timeout_s) != loader:
                 pass
+            if loader:
+                self._await_entry(session, urldefrag(url).url)
         except queue.Empty:
             raise TimeoutException("no document") from None
         finally:
@@ -263,6 +267,16 @@ class DevTools(DevToolsConnection):
             if served is not None:
                 self._served.pop(target, None)
                 self.send(session, "Fetch.disable")
+
+    def _await_entry(self, session: str, url: str) -> None:
+        """Waits until the browser's own process has a document: before, it would load `url#part` anew."""
+        end = time.monotonic() + _ENTRY_S
+        while time.monotonic() < end:
+            with contextlib.suppress(DocumentGoneError):  # Neither the last document nor this one.
+                history = self._command(session, "Page.getNavigationHistory")
+                if urldefrag(history["entries"][history["currentIndex"]]["url"]).url == url:
+                    return
+            time.sleep(0.002)
 
     def keep_documents(self, keep: bool = True) -> None:
         """From now on the browser keeps the responses that documents are made of, for `source`; or none."""

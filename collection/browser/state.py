@@ -123,29 +123,33 @@ def take_state(browser: Browser) -> BrowserState:
     )
 
 
-def put_state(browser: Browser, state: BrowserState, repeat: Callable[[], None] | None = None) -> None:
+def put_state(browser: Browser, state: BrowserState, ways: Sequence[Callable[[], None] | None]) -> None:
     """Puts a state into a browser in place of what it shows; its guard has to allow the pages.
 
     Args:
-      repeat: repeats what was done since the current tab's document was opened; called where that has changed
-        more than fields and scroll positions, when the document has been opened again.
+      ways: tried in this order until the state is the same: None sets fields and scroll positions alone; a
+        function is called before, and repeats what was done since the current tab's document was opened.
 
     Raises:
       RestoreError: what is there now is not the same.
       BrowserLostError: the browser is gone.
     """
+    problem = ""
     try:
-        try:
-            problem = _put(browser, state, None, patient=not repeat)
-        except (PageError, WebDriverException):
-            browser.reset()  # A page of the last episode may hang, or close its tab.
-            problem = _put(browser, state, None, patient=not repeat)
-        if problem and repeat:
-            problem = _put(browser, state, repeat, patient=True)
+        for number, way in enumerate(ways):
+            patient = way is not None or number == len(ways) - 1
+            try:
+                problem = _put(browser, state, way, patient)
+            except (PageError, WebDriverException):
+                if number:
+                    raise
+                browser.reset()  # A page of the last episode may hang, or close its tab.
+                problem = _put(browser, state, way, patient)
+            if not problem:
+                return
     except (PageError, WebDriverException) as error:
         raise RestoreError(f"not restored: {first_line(error)}") from error
-    if problem:
-        raise RestoreError(f"not restored: {browser.redact(problem)}")
+    raise RestoreError(f"not restored: {browser.redact(problem)}")
 
 
 def look(browser: Browser) -> TabState:

@@ -38,6 +38,21 @@ TODO = "todo.md"
 MAX_SHOWN_FILES = 50
 MAX_DISPLAYED_CHARS = 30_000
 
+# Actions that mostly change no more than fields and scroll positions.
+_FILLING = {
+    "extract_structured_data",
+    "get_dropdown_options",
+    "input_text",
+    "read_file",
+    "replace_file_str",
+    "scroll",
+    "scroll_coordinates",
+    "scroll_to_text",
+    "select_dropdown_option",
+    "wait",
+    "write_file",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class WebConfig:
@@ -290,8 +305,12 @@ class WebEnvironment:
         if self._browser.guard is not None:
             self._browser.guard.admit(website=website_url(snapshot.task))
         self._browser.keep_documents()
-        repeat = (lambda: self._repeat(snapshot)) if snapshot.steps else None
-        put_state(self._browser, snapshot.browser, repeat)
+        ways: list[Callable[[], None] | None] = [None]
+        if snapshot.steps:
+            ways.append(lambda: self._repeat(snapshot))
+        if any(action.name not in _FILLING for actions in snapshot.steps for action in actions):
+            ways.reverse()
+        put_state(self._browser, snapshot.browser, ways)
         shown = self._browser.latest
         assert shown is not None
         self._browser.snapshot = shown
