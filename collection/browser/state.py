@@ -139,14 +139,15 @@ def put_state(browser: Browser, state: BrowserState, ways: Sequence[Callable[[],
         for number, way in enumerate(ways):
             patient = way is not None or number == len(ways) - 1
             try:
-                problem = _put(browser, state, way, patient)
+                found = _put(browser, state, way, patient)
             except (PageError, WebDriverException):
                 if number:
                     raise
                 browser.reset()  # A page of the last episode may hang, or close its tab.
-                problem = _put(browser, state, way, patient)
-            if not problem:
+                found = _put(browser, state, way, patient)
+            if not found:
                 return
+            problem = found if way or not problem else problem
     except (PageError, WebDriverException) as error:
         raise RestoreError(f"not restored: {first_line(error)}") from error
     raise RestoreError(f"not restored: {browser.redact(problem)}")
