@@ -69,8 +69,8 @@ def main() -> None:
     ]
     about = f"""\
 The demo's base is trained by SFT on what the hand-written policies do at `{NAME}` in the worlds of seeds 0 to
-{TRAINED - 1}. Each template is then played once in {UNSEEN} worlds, from seed {FIRST_EVALUATED_SEED:,} on, by it
-and by others: the demo's policy, which has seen MiniWoB++ alone, one that clicks at random up to six times
+{TRAINED - 1}. It plays each template once in {UNSEEN} worlds, from seed {FIRST_EVALUATED_SEED:,} on, and so
+do others: the demo's policy, which has seen MiniWoB++ alone, one that clicks at random up to six times
 and answers with a word of the page, and one that remembers all answers of seeds 0 to 999."""
     publish(
         "levels",
