@@ -36,7 +36,6 @@ class Browser(Tabs):
 
     Attributes:
       downloads: the download folder.
-      world: of which site's state the pages in its cache are; None if that is not known.
       dialogs, guard, snapshot, latest, notices: see `Tabs`.
 
     Raises:
@@ -47,7 +46,6 @@ class Browser(Tabs):
     def __init__(self, config: BrowserConfig | None = None, guard: Guard | None = None) -> None:
         config = config or BrowserConfig()
         super().__init__(config, guard)
-        self.world: str | None = None
         self.downloads = Downloads(self._process.downloads, config.download_mb)
         self.call(self._devtools.keep_downloads, str(self.downloads.folder))
 
@@ -132,13 +130,12 @@ class Browser(Tabs):
         """Returns the viewport of the current tab as PNG."""
         return self.call(self._devtools.screenshot, self._current)
 
-    def reset(self, world: str | None = None) -> None:
+    def reset(self, keeps_cache: bool = True) -> None:
         """Prepares for an episode: leaves one empty tab without dialogs, cookies, storage or downloads.
 
         Args:
-          world: which state of its site comes; None for live pages, of which the cache is kept.
+          keeps_cache: what the browser has loaded before is not loaded again.
         """
-        self.world = None
         for _ in range(2):  # A page that hangs or crashes meanwhile is replaced by the first attempt.
             with contextlib.suppress(PageError, WebDriverException):
                 self.arrange_tabs()
@@ -146,18 +143,12 @@ class Browser(Tabs):
                 self.cdp("Page.resetNavigationHistory")
                 self.cdp("Network.clearBrowserCookies")
                 self.cdp("Storage.clearDataForOrigin", origin="*", storageTypes="all")
-                if world is not None:
-                    self.enter(world)
+                if not keeps_cache:
+                    self.cdp("Network.clearBrowserCache")
                 break
         else:
             raise BrowserLostError("the browser's tabs cannot be emptied")
         self.forget()
-
-    def enter(self, world: str | None) -> None:
-        """Empties the cache for another state of a site: it has other pages at the same addresses."""
-        if self.world != world:
-            self.cdp("Network.clearBrowserCache")
-            self.world = world
 
     def forget(self) -> None:
         """Drops what the last episode has left: downloads, dialogs, notices, incidents."""

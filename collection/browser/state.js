@@ -44,16 +44,20 @@ function caretOf(el) {
   try { return [el.selectionStart ?? null, el.selectionEnd ?? null]; } catch { return [null, null]; }
 }
 
+// Browsers keep no order.
+const sorted = (storages) => storages.map((one) => [...one].sort());
+
 function setStorages(wanted) {
+  const found = sorted(rmsweb.storages());
   ['localStorage', 'sessionStorage'].forEach((kind, i) => {
-    if (JSON.stringify(rmsweb.storages()[i]) === JSON.stringify(wanted[i])) return;
+    if (JSON.stringify(found[i]) === JSON.stringify(wanted[i])) return;
     window[kind].clear();
     for (const [name, value] of wanted[i]) window[kind].setItem(name, value);
   });
 }
 
 // In an empty document of the origin, before the page's own scripts run.
-function store() { setStorages(saved.content.firstStorages); }
+function store() { setStorages(saved.found); }
 
 function take() {
   const found = [], seen = [], active = focused(), { first, seen: known } = rmsweb.snapshots || { first: true };
@@ -66,8 +70,9 @@ function take() {
   return {
     content: {
       url: location.href, referrer: document.referrer, title: document.title, text: document.documentElement.innerText, origin,
-      storages: rmsweb.storages(), firstStorages: rmsweb.firstStorages, elements: found,
+      storages: sorted(rmsweb.storages()), elements: found,
     },
+    found: sorted(rmsweb.foundStorages || []),
     marks: { first, seen },
   };
 }

@@ -30,6 +30,8 @@ _SCRIPT = pathlib.Path(__file__).with_name("state.js").read_text(encoding="utf-8
 # With an icon, so that the browser asks for none. A page that is missing is not kept in memory when the tab
 # leaves it: to go back opens the site's own.
 _EMPTY = Response(404, "<link rel=icon href=data:,>")
+# So that a page that is opened next is at another address.
+_NO_PAGE = "/.rmsweb-restores"
 _NOWHERE = (-1.0, -1.0)
 _SHOWN_CHARS = 80
 
@@ -41,11 +43,13 @@ class FrameState:
     Attributes:
       content: its address, title and text, storage, and elements with values, scroll positions and focus.
       frames: those in its frames.
+      found: what was in its storage before its own scripts ran; of a tab's document.
       marks: which elements the agent has seen.
     """
 
     content: dict[str, Any]
     frames: tuple[FrameState, ...]
+    found: list[Any] = dataclasses.field(compare=False)
     marks: dict[str, Any] = dataclasses.field(compare=False)
 
 
@@ -78,7 +82,6 @@ class BrowserState:
       tabs: the current one last.
       known_tabs: number of tabs that there have been.
       pointer: where the mouse is.
-      world: as in `Browser`.
       dialogs, notices: texts that the agent has not seen yet.
     """
 
@@ -86,7 +89,6 @@ class BrowserState:
     known_tabs: int
     cookies: tuple[Cookie, ...]
     pointer: tuple[float, float] | None
-    world: str | None
     dialogs: tuple[tuple[str, str], ...]
     notices: tuple[str, ...]
 
@@ -117,40 +119,34 @@ def take_state(browser: Browser) -> BrowserState:
         known_tabs=browser.known_tabs,
         cookies=cookies,
         pointer=browser.pointer,
-        world=browser.world,
         dialogs=tuple(browser.dialogs),
         notices=tuple(browser.notices),
     )
 
 
-def put_state(browser: Browser, state: BrowserState, ways: Sequence[Callable[[], None] | None]) -> None:
+def put_state(browser: Browser, state: BrowserState, repeat: Callable[[], None] | None = None) -> None:
     """Puts a state into a browser in place of what it shows; its guard has to allow the pages.
 
     Args:
-      ways: tried in this order until the state is the same: None sets fields and scroll positions alone; a
-        function is called before, and repeats what was done since the current tab's document was opened.
+      repeat: repeats what was done since the current tab's document was opened; called where that has changed
+        more than fields and scroll positions, when the document has been opened again.
 
     Raises:
       RestoreError: what is there now is not the same.
       BrowserLostError: the browser is gone.
     """
-    problem = ""
     try:
-        for number, way in enumerate(ways):
-            patient = way is not None or number == len(ways) - 1
-            try:
-                found = _put(browser, state, way, patient)
-            except (PageError, WebDriverException):
-                if number:
-                    raise
-                browser.reset()  # A page of the last episode may hang, or close its tab.
-                found = _put(browser, state, way, patient)
-            if not found:
-                return
-            problem = found if way or not problem else problem
+        try:
+            problem = _put(browser, state, None, patient=not repeat)
+        except (PageError, WebDriverException):
+            browser.reset()  # A page of the last episode may hang, or close its tab.
+            problem = _put(browser, state, None, patient=not repeat)
+        if problem and repeat:
+            problem = _put(browser, state, repeat, patient=True)
     except (PageError, WebDriverException) as error:
         raise RestoreError(f"not restored: {first_line(error)}") from error
-    raise RestoreError(f"not restored: {browser.redact(problem)}")
+    if problem:
+        raise RestoreError(f"not restored: {browser.redact(problem)}")
 
 
 def look(browser: Browser) -> TabState:
@@ -240,7 +236,7 @@ def _open(browser: Browser, tab: TabState, state: BrowserState | None) -> None:
     blank = content["origin"] == "null"
     spare = blank or not first or not history[0].startswith(f"{content['origin']}/")
     if spare:
-        empty.insert(0, ("about:blank", None) if blank else (f"{content['origin']}/", _EMPTY))
+        empty.insert(0, ("about:blank", None) if blank else (content["origin"] + _NO_PAGE, _EMPTY))
     for number, (url, served) in enumerate(empty):
         browser.visit(url, served)
         if number <= spare:  # By the driver, which waits until the browser has left the last document.
@@ -249,10 +245,13 @@ def _open(browser: Browser, tab: TabState, state: BrowserState | None) -> None:
             browser.forget()
             browser.point(state.pointer or _NOWHERE)
             browser.ask("Storage.clearDataForOrigin", origin="*", storageTypes="all")
-            browser.enter(state.world)
+            browser.ask("Network.clearBrowserCache")  # It may be of another state of the site.
             _set_cookies(browser, state.cookies)
         if number == 0 and not blank:
-            _run(browser, "store", tab.frame)
+            found = tab.frame.found
+            if state is None:  # Tabs share localStorage: an earlier one would see it go back.
+                found = [content["storages"][0], found[1]]
+            _run(browser, "store", dataclasses.replace(tab.frame, found=found))
     browser.visit(history[first], tab.response, content["referrer"])
     if not first:
         browser.cdp("Page.resetNavigationHistory")
@@ -325,11 +324,12 @@ def _walk(browser: Browser, task: str, saved: FrameState | None = None, depth: i
             frames.append(_walk(browser, task, inner, depth + 1))
         finally:
             browser.leave_frame()
-    return FrameState(answer.get("content", {}), tuple(frames), answer.get("marks", {}))
+    content, found, marks = answer.get("content", {}), answer.get("found", []), answer.get("marks", {})
+    return FrameState(content, tuple(frames), found, marks)
 
 
 def _run(browser: Browser, task: str, saved: FrameState | None) -> dict[str, Any]:
-    given = None if saved is None else {"content": saved.content, "marks": saved.marks}
+    given = None if saved is None else {"content": saved.content, "found": saved.found, "marks": saved.marks}
     return browser.script(_SCRIPT, task, given)
 
 

@@ -41,7 +41,7 @@
   function storageOf(kind) {
     try {
       const storage = window[kind];
-      return Array.from({ length: storage.length }, (_, i) => [storage.key(i), storage.getItem(storage.key(i))]).sort();
+      return Array.from({ length: storage.length }, (_, i) => [storage.key(i), storage.getItem(storage.key(i))]);
     } catch { return []; }
   }
   const storages = () => ['localStorage', 'sessionStorage'].map(storageOf);
@@ -58,7 +58,7 @@
     requests,
     storages,
     // As the page's own scripts found them.
-    firstStorages: window === top ? storages() : null,
+    foundStorages: window === top ? storages() : null,
     // Of the last snapshot: its elements by number.
     elements: new Map(),
     // The shadow root of an element, also a closed one.

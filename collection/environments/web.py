@@ -38,21 +38,6 @@ TODO = "todo.md"
 MAX_SHOWN_FILES = 50
 MAX_DISPLAYED_CHARS = 30_000
 
-# Actions that mostly change no more than fields and scroll positions.
-_FILLING = {
-    "extract_structured_data",
-    "get_dropdown_options",
-    "input_text",
-    "read_file",
-    "replace_file_str",
-    "scroll",
-    "scroll_coordinates",
-    "scroll_to_text",
-    "select_dropdown_option",
-    "wait",
-    "write_file",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class WebConfig:
@@ -142,18 +127,16 @@ class WebEnvironment:
         self.close()
         self._files.folder.mkdir(parents=True)
         browser, website = self._browser, website_url(task)
-        # What a site that is set back has sent before may be of another state of it.
-        world = None if task.environment == "web" else f"{website} {task.seed}"
-        browser.keep_documents(world is not None)  # For `snapshot`.
+        browser.keep_documents(task.environment != "web")  # For `snapshot`.
         if browser.guard is not None:
             # Before the browser is cleared: a late response to the last page would set cookies again.
             browser.guard.admit(website=website)
         try:
             try:
-                moves, failure = self._start(website, world)
+                moves, failure = self._start(website)
             except (TabGoneError, PageCrashedError):
                 # A page of the last episode may have closed or crashed only now, and this tab with it.
-                moves, failure = self._start(website, world)
+                moves, failure = self._start(website)
         except (PageError, WebDriverException) as error:
             raise self._unreachable(website, first_line(error)) from error
         failure = failure or " ".join(browser.notices)
@@ -171,10 +154,11 @@ class WebEnvironment:
             }
         )
 
-    def _start(self, website: str, world: str | None) -> tuple[tuple[Move, ...], str]:
+    def _start(self, website: str) -> tuple[tuple[Move, ...], str]:
         """Opens a website in an emptied browser; returns its moves, and the error text of a gateway."""
         browser = self._browser
-        browser.reset(world)
+        # A site that is set back, or filled from another seed, has other pages at the same addresses.
+        browser.reset(keeps_cache=self._task is not None and self._task.environment == "web")
         browser.restore_state(website)
         moves = self._open_start_page(website)
         # The empty page before the first one is no place to go back to.
@@ -305,12 +289,9 @@ class WebEnvironment:
         if self._browser.guard is not None:
             self._browser.guard.admit(website=website_url(snapshot.task))
         self._browser.keep_documents()
-        ways: list[Callable[[], None] | None] = [None]
-        if snapshot.steps:
-            ways.append(lambda: self._repeat(snapshot))
-        if any(action.name not in _FILLING for actions in snapshot.steps for action in actions):
-            ways.reverse()
-        put_state(self._browser, snapshot.browser, ways)
+        put_state(
+            self._browser, snapshot.browser, (lambda: self._repeat(snapshot)) if snapshot.steps else None
+        )
         shown = self._browser.latest
         assert shown is not None
         self._browser.snapshot = shown
