@@ -14,9 +14,9 @@ from tests.proofs.apps import LEVELS, memory
 from tests.proofs.page import DEMO, publish, table
 
 NAME = "ihatemoney"
-FOLDER = Path("runs/levels")
 APPS = "build/apps"
-TRAINED, UNSEEN, EPOCHS = 6, 2, 5
+TRAINED, UNSEEN, EPOCHS = 6, 2, 2
+FOLDER = Path(f"runs/levels_{TRAINED}_{UNSEEN}_{EPOCHS}")
 # What pages show in the default window; the hand-written policies read its layout.
 WINDOW = {"browser.width": 1280, "browser.height": 1100}
 PLAYED = {"applications": f"('{NAME}',)", "apps_folder": APPS, **WINDOW, "limits.max_seconds": 600.0}
