@@ -16,9 +16,10 @@ def jump(page: Page, words: str) -> Moves:
 
 def found_ticket(page: Page, summary: str) -> Moves:
     page = yield from jump(page, summary)
-    link = next(
-        (one for one in page.all(tag="a") if re.match(r"#\d+: ", one.text) and summary in one.text), None
-    )
+    # Found words stand apart, also within another one.
+    words = summary.replace(" ", "")
+    links = [one for one in page.all(tag="a") if re.match(r"#\d+: ", one.text)]
+    link = next((one for one in links if words in one.text.replace(" ", "")), None)
     if link is None:
         raise NotShownError(f"no ticket {summary}")
     return (yield f"Open {summary}", [click(link.index)])
