@@ -1,11 +1,13 @@
 """Snapshots of episodes: put back in another browser and finished there; one browser and eight. Half an hour.
 
-APPS=trac,miniwob measures these alone, EACH=5 so many episodes of each; then nothing is written.
+What each environment has given is kept in docs/results/snapshots, and only what is missing there is measured;
+APPS=trac,miniwob measures these again, EACH=5 plays so many episodes of each and writes nothing.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import multiprocessing
 import os
@@ -32,12 +34,13 @@ from collection.environments.web import WebConfig
 from collection.fleet.browser_pool import BrowserPool
 from collection.fleet.config import RecyclePolicy
 from configs.collect import get_config
+from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import Task
 from tests.apps.actor import NotShownError
 from tests.apps.policies import policies_of
 from tests.environments.forks import Decide, Episode, oracle, teacher
-from tests.proofs.page import ROOT, publish, table
+from tests.proofs.page import RESULTS, ROOT, publish, table
 
 MINIWOB = "miniwob"
 PAGES: Any = get_config("demo").pages
@@ -47,6 +50,7 @@ MOST_MS = 500
 COUNTS = ("episodes", "taken", "restored", "same_prompt", "finished")
 LISTS = ("failed", "refused")
 APPS = str(ROOT / "build/apps")
+KEPT = RESULTS / "snapshots"
 Case = tuple[Task, Callable[[], Decide]]
 
 
@@ -180,17 +184,27 @@ def quantile(values: list[float], part: float) -> float | None:
 def main() -> None:
     asked = [name for name in os.environ.get("APPS", "").split(",") if name]
     number = int(os.environ.get("EACH", EPISODES))
-    prepared([name for name in asked or NAMES if name != MINIWOB], APPS)
-    rows = []
-    for name in asked or (*NAMES, MINIWOB):
-        rows.append(row(name, number))
-        print(table([rows[-1]]), flush=True)
-    if asked or number != EPISODES:
-        return
+    names = (*NAMES, MINIWOB)
+    missing = asked or [name for name in names if not (KEPT / f"{name}.json").exists()]
+    prepared([name for name in missing if name != MINIWOB], APPS)
+    for name in missing:
+        found = row(name, number)
+        print(table([found]), flush=True)
+        if number == EPISODES:
+            KEPT.mkdir(exist_ok=True)
+            write_atomic(KEPT / f"{name}.json", json.dumps(found, indent=1).encode())
+    if number == EPISODES:
+        _publish(
+            [json.loads(path.read_bytes()) for name in names if (path := KEPT / f"{name}.json").exists()]
+        )
+
+
+def _publish(rows: list[dict[str, Any]]) -> None:
     total = {key: sum(one[key] for one in rows) for key in COUNTS}
     slowest = max(one["restore_ms"] or math.inf for one in rows if one["environment"] != MINIWOB)
     failed = [line for one in rows for line in one["failed"]]
     checks = [
+        ("all environments are measured", f"{len(rows)} of {len(NAMES) + 1}", len(rows) == len(NAMES) + 1),
         (
             "the policies finish their episodes in the first browser",
             "; ".join((f"{total['taken']} of {total['episodes']}", *failed)),
