@@ -193,6 +193,11 @@ def order_with(page: Page) -> Playing:
 # Orders.
 
 
+def available(page: Page) -> bool:
+    """Returns True if the product of a page can be had; others are listed below it."""
+    return next(line for line in page.lines if line.startswith(("Unavailable", "In stock"))) != "Unavailable"
+
+
 def put_in_basket(page: Page, title: str, number: int = 1) -> Moves:
     page = yield from open_product(page, title)
     for _ in range(number):
@@ -246,7 +251,7 @@ def set_quantity(page: Page, number: str, at: int = 0) -> Moves:
 def out_of_stock(page: Page) -> Playing:
     wanted, instead = quoted(page)
     page = yield from open_product(page, wanted)
-    if "Unavailable" in page.lines:
+    if not available(page):
         page = yield from open_product(page, instead)
     page = yield from press(page, "Add to basket", "button")
     page = yield from press(page, "View basket")
@@ -441,7 +446,7 @@ def wishes_to_basket(page: Page) -> Playing:
     page = yield from press(page, name, "a")
     for title in titles_of(page):
         page = yield from open_product(page, title)
-        if page.all("Add to basket", "button"):
+        if available(page):
             page = yield from press(page, "Add to basket", "button")
     yield done("They are in the basket.")
 
