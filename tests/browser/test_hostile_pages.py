@@ -173,9 +173,10 @@ def test_windows_are_limited(browser: Browser, site: str) -> None:
     go(browser, f"{site}/storm")
     assert len(browser.tabs()) == 1
     for _ in range(2):
-        assert click(browser).text == "Clicked [1], which opened a new tab"
+        # A busy machine may take longer than the time limit to open it.
+        assert ", which opened a new tab" in click(browser).text
         browser.switch_tab("0001")
-    assert click(browser).text == "Clicked [1]. 1 new windows closed: at most 3 tabs"
+    assert ". 1 new windows closed: at most 3 tabs" in click(browser).text
     assert [incident.kind for incident in browser.take_incidents()] == ["popup"]
     assert do(browser, "go_to_url", url=site, new_tab=True).text == (
         "There are 3 tabs already; close one first"
