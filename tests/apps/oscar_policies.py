@@ -368,14 +368,14 @@ def remove_dearest(page: Page) -> Playing:
     page = yield from wait_until(page, lambda now: len(now.all(tag="input", type="number")) == 2)
     at = basket_titles(page).index(kept)
     number = int(page.all(tag="input", type="number")[at].attributes["value"]) + 1
-    before = prices(page)
+    before = amounts(page)
     page = yield from set_quantity(page, str(number), at)
     # The page asks the shop in the background.
-    yield from wait_until(page, lambda now: prices(now) != before)
+    yield from wait_until(page, lambda now: amounts(now) != before)
     yield done("Changed.")
 
 
-def prices(page: Page) -> list[str]:
+def amounts(page: Page) -> list[str]:
     return [line for line in page.lines if line.startswith("£")]
 
 
