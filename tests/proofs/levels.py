@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from collection.environments.apps.suite import apps_folder, level, make_application
 from collection.evaluation.config import FIRST_EVALUATED_SEED
 from tests.proofs.apps import LEVELS, memory
-from tests.proofs.page import DEMO, publish, table
+from tests.proofs.page import DEMO, publish, stage, table
 
 NAME = "ihatemoney"
 APPS = "build/apps"
@@ -80,15 +78,6 @@ and answers with a word of the page, and one that remembers all answers of seeds
         checks,
         table(rows),
     )
-
-
-def stage(name: str, variant: str, workdir: Path, file: str = "", **settings: Any) -> None:
-    """Runs a stage that has no report yet."""
-    if (workdir / "report.json").exists():
-        return
-    given = [f"--config.{key}={value}" for key, value in settings.items()]
-    command = [f"--config=configs/{file or name}.py:{variant}", f"--workdir={workdir}", *given]
-    subprocess.run([sys.executable, "-m", f"experiments.{name}", *command], check=True)
 
 
 def evaluate(label: str, **player: Any) -> dict[str, int]:

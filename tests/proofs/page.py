@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,13 @@ DEMO = Path("runs/demo")
 
 # What should hold, what was measured, and whether it holds; None: for information.
 Check = tuple[str, str, bool | None]
+
+
+def stage(name: str, variant: str, workdir: Path, file: str = "", **settings: Any) -> None:
+    """Runs a stage of the recipe, or goes on with it; one that is done stays as it is."""
+    given = [f"--config.{key}={value}" for key, value in settings.items()]
+    command = [f"--config=configs/{file or name}.py:{variant}", f"--workdir={workdir}", *given]
+    subprocess.run([sys.executable, "-m", f"experiments.{name}", *command], check=True)
 
 
 def publish(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
 from tests.formats.agent_runs import molmo_run
 from tests.formats.foreign_runs import write_json
-from tests.proofs.page import Check, named, publish, table
+from tests.proofs.page import Check, named, publish, stage, table
 
 FOLDER = Path("runs/points")
 # What a task asks to be clicked: the element of a page, by what the request names.
@@ -111,12 +109,6 @@ def save(folder: Path, goal: str, point: tuple[int, int], shots: Sequence[bytes]
     write_json(folder / "webvoyager_verdict.json", {"thought": "", "verdict": "SUCCESS"})
     for number, shot in enumerate(shots, 1):
         (folder / f"images/screenshot_{number:03d}.png").write_bytes(shot)
-
-
-def stage(name: str, variant: str, workdir: Path, file: str = "", **settings: Any) -> None:
-    given = [f"--config.{key}={value}" for key, value in settings.items()]
-    command = [f"--config=configs/{file or name}.py:{variant}", f"--workdir={workdir}", *given]
-    subprocess.run([sys.executable, "-m", f"experiments.{name}", *command], check=True)
 
 
 def points(reply: str) -> list[tuple[int, int]]:
