@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
 import pathlib
 import shutil
@@ -35,9 +34,13 @@ def restore_files(kept: pathlib.Path, live: pathlib.Path) -> None:
         old, new = f"{kept}/{name}", f"{live}/{name}"
         if name in there and sqlite.is_database(new):
             sqlite.restore(pathlib.Path(old), pathlib.Path(new))
-        elif not (name in there and filecmp.cmp(old, new)):
+        elif name not in there:
             make_folder(pathlib.Path(new).parent)
             shutil.copy2(old, new)
+        elif _size_and_time(old) != _size_and_time(new):
+            with open(old, "rb") as file:
+                _overwrite(new, file.read())
+            os.utime(new, ns=(os.stat(old).st_atime_ns, os.stat(old).st_mtime_ns))
 
 
 def read_files(folder: pathlib.Path) -> dict[str, bytes]:
@@ -57,9 +60,23 @@ def replace_files(snapshot: Mapping[str, bytes], live: pathlib.Path) -> None:
         path = live / name
         if name in there and sqlite.is_database(path):
             sqlite.deserialize(path, data)
-        elif not (name in there and path.read_bytes() == data):
+        elif name not in there:
             make_folder(path.parent)
             path.write_bytes(data)
+        elif path.read_bytes() != data:
+            _overwrite(path, data)
+
+
+def _size_and_time(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+
+
+def _overwrite(path: pathlib.Path | str, data: bytes) -> None:
+    # In place: ext4 writes a file that has been emptied first to the disk when it is closed.
+    with open(path, "r+b") as file:
+        file.write(data)
+        file.truncate()
 
 
 def _remove_others(names: Iterable[str], live: pathlib.Path) -> set[str]:
