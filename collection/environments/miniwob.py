@@ -137,7 +137,7 @@ class MiniWobEpisode:
         self.browser.notices.clear()
         self.browser.snapshot = None
         self.browser.goto(task.website)
-        utterance = self.browser.page_script(_START, str(task.seed), EPISODE_SECONDS * 1000)
+        utterance = self.browser.page_script(EPISODE_START, str(task.seed), EPISODE_SECONDS * 1000)
         if utterance is None:
             if not (html_root() / "miniwob" / f"{task.site}.html").is_file():
                 raise UserError(f"MiniWoB++ has no page {task.site!r}; choose one of miniwob.page_names()")
@@ -152,7 +152,7 @@ class MiniWobEpisode:
         The first result is final: an episode that the agent restarts on the page does not count.
         """
         if not self._latched[0]:
-            result = self.browser.page_script(_STATUS)
+            result = self.browser.page_script(EPISODE_STATUS)
             if result is not None:
                 self._latched = (True, float(result))
         return self._latched
@@ -259,7 +259,7 @@ def html_root() -> pathlib.Path:
 
 # The page's reward display would leak the reward, and its task text is in the agent's prompt already.
 # Animations and a blinking caret would make runs depend on timing.
-_START = """
+EPISODE_START = """
 const [seed, limit] = arguments;
 if (typeof core === 'undefined' || typeof genProblem === 'undefined') return null;
 const style = document.createElement('style');
@@ -281,4 +281,4 @@ core.startEpisodeReal();
 const utterance = core.getUtterance();
 return typeof utterance === 'string' ? utterance : utterance.utterance;
 """
-_STATUS = "const latch = window['rmsweb.reward']; return latch ? latch.reward : null;"
+EPISODE_STATUS = "const latch = window['rmsweb.reward']; return latch ? latch.reward : null;"
