@@ -13,7 +13,7 @@ from tests.proofs.page import DEMO, publish, stage, table
 
 NAME = "ihatemoney"
 APPS = "build/apps"
-TRAINED, UNSEEN, EPOCHS = 6, 2, 4
+TRAINED, UNSEEN, EPOCHS = 6, 2, 3
 FOLDER = Path(f"runs/levels_{TRAINED}_{UNSEEN}_{EPOCHS}")
 # What pages show in the default window; the hand-written policies read its layout.
 WINDOW = {"browser.width": 1280, "browser.height": 1100}
@@ -26,7 +26,13 @@ def main() -> None:
     actor = {"actor.kind": f"{PLAYERS}:HandWritten", "limits.max_steps": 30}
     stage("collect", "demo", FOLDER / "collect", **PLAYED, **rounds, **actor)
     stage("build_sft", "demo", FOLDER / "corpus", trajectories=FOLDER / "collect")
-    longer = {"max_length": 3_072, "row_tokens": 3_072, "epochs": EPOCHS, "model": DEMO / "sft/export"}
+    longer = {
+        "max_length": 3_072,
+        "row_tokens": 3_072,
+        "epochs": EPOCHS,
+        "batch_size": 8,
+        "model": DEMO / "sft/export",
+    }
     stage("train_sft", "demo", FOLDER / "sft", file="sft", corpus=FOLDER / "corpus", **longer)
     players = {
         "trained here": {"model": FOLDER / "sft/export"},
