@@ -1,4 +1,4 @@
-"""Applications: policies that solve, remember or guess, on unseen worlds. Debian 12, 15 minutes each.
+"""Applications: policies that solve, remember or guess, on unseen worlds. Debian 12, an hour each.
 
 What each application has given is kept in docs/results/apps, and only what is missing there is measured;
 APPS=trac,wiki measures these again.

@@ -32,15 +32,18 @@ def restore_files(kept: pathlib.Path, live: pathlib.Path) -> None:
     there = _remove_others(names, live)
     for name in names:
         old, new = f"{kept}/{name}", f"{live}/{name}"
-        if name in there and sqlite.is_database(new):
-            sqlite.restore(pathlib.Path(old), pathlib.Path(new))
-        elif name not in there:
+        if name not in there:
             make_folder(pathlib.Path(new).parent)
             shutil.copy2(old, new)
-        elif _size_and_time(old) != _size_and_time(new):
-            with open(old, "rb") as file:
-                _overwrite(new, file.read())
-            os.utime(new, ns=(os.stat(old).st_atime_ns, os.stat(old).st_mtime_ns))
+            continue
+        with open(old, "rb") as file:
+            start = file.read(len(sqlite.MAGIC))
+            was, found = os.stat(old), os.stat(new)
+            if start == sqlite.MAGIC:
+                sqlite.restore(pathlib.Path(old), pathlib.Path(new))
+            elif (was.st_size, was.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
+                _overwrite(new, start + file.read())
+                os.utime(new, ns=(was.st_atime_ns, was.st_mtime_ns))
 
 
 def read_files(folder: pathlib.Path) -> dict[str, bytes]:
@@ -65,11 +68,6 @@ def replace_files(snapshot: Mapping[str, bytes], live: pathlib.Path) -> None:
             path.write_bytes(data)
         elif path.read_bytes() != data:
             _overwrite(path, data)
-
-
-def _size_and_time(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
 
 
 def _overwrite(path: pathlib.Path | str, data: bytes) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 from collection.environments.apps.world import tidy
 
+# What a database begins with.
+MAGIC = b"SQLite format 3\0"
 # Seconds to wait for a request that writes.
 _BUSY_S = 10.0
 
@@ -96,7 +98,7 @@ def _value(value: Any) -> Any:
 
 def is_database(path: Path | str) -> bool:
     with open(path, "rb") as file:
-        return file.read(16) == b"SQLite format 3\0"
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def damage(path: Path) -> None:
