@@ -51,7 +51,6 @@ def browser_use(model: str, server: str) -> dict[str, dict[str, Any]]:
             "chromium": find_programs(BrowserConfig())[0],
         }
         served = {"url": f"http://127.0.0.1:{pages.port}", "model": model, "server": server}
-        # Its short prompt; the long one has about twice as many tokens.
         settings = {"steps": STEPS, "settings": {"flash_mode": True}, "tasks": TASKS}
         given.write_text(json.dumps({**scripts, **served, **settings}))
         player = ROOT / "tests/proofs/browser_use_player.py"
