@@ -1,6 +1,7 @@
 """Order of the tests, and one cache of compiled programs for all of them."""
 
 import csv
+import faulthandler
 import gc
 import os
 import resource
@@ -144,6 +145,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files start first, so that no process works on one of them when the others have ended."""
     places = {Path(__file__).parent / name: place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_sessionfinish() -> None:
+    """Ends a process that does not end by itself after its last test, and says where it waits."""
+    faulthandler.dump_traceback_later(300, exit=True)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -32,7 +32,9 @@ PEER = ("browser-use==0.13.14",)
 
 
 def main() -> None:
-    model, server = os.environ["MODEL"], os.environ["SERVER"]
+    model, server = os.environ.get("MODEL"), os.environ.get("SERVER")
+    if not (model and server):
+        raise SystemExit("error: name the model and its server: MODEL=name SERVER=http://127.0.0.1:18080/v1")
     limits = {"pages": repr(PAGES), "seeds": SEEDS, "rounds": ROUNDS, "limits.max_steps": STEPS}
     stage("collect", "local", FOLDER, **{"actor.model": model, "actor.base_url": server}, **limits)
     runs = sorted(read_dataset(FOLDER, Trajectory), key=lambda one: one.attempt)
