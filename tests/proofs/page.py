@@ -25,10 +25,15 @@ Check = tuple[str, str, bool | None]
 
 
 def stage(name: str, variant: str, workdir: Path, file: str = "", **settings: Any) -> None:
-    """Runs a stage of the recipe, or goes on with it; one that is done stays as it is."""
+    """Runs a stage of the recipe, or goes on with it; one that is done stays as it is.
+
+    Raises:
+      SystemExit: the stage failed, and has said why.
+    """
     given = [f"--config.{key}={value}" for key, value in settings.items()]
     command = [f"--config=configs/{file or name}.py:{variant}", f"--workdir={workdir}", *given]
-    subprocess.run([sys.executable, "-m", f"experiments.{name}", *command], check=True)
+    if code := subprocess.run([sys.executable, "-m", f"experiments.{name}", *command]).returncode:
+        raise SystemExit(code)
 
 
 def publish(
