@@ -29,7 +29,7 @@ PAGES = {
     "focus-text": "document.querySelector('#tt')",
 }
 SIZE = (160, 210)
-TRAINED, HELD_OUT, EPOCHS = 120, 40, 4
+TRAINED, HELD_OUT, EPOCHS = 120, 40, 16
 BOX = (
     "const box = {}.getBoundingClientRect();"
     "return [box.left, box.top, box.right, box.bottom].map(Math.round);"
