@@ -45,7 +45,7 @@ _COPIES = {
 }  # fmt: skip
 # Programs and words of shells that are not this project's.
 _OTHERS = re.compile(
-    r"curl|docker|done|envsubst|export|git|kill|kubectl|python|sbatch|sh|sky|sleep|vllm|\S*/bin/pip"
+    r"curl|docker|done|envsubst|export|git|kill|kubectl|printf|python|sbatch|sh|sky|sleep|vf-eval|vllm|\S*/bin/pip"
 )
 
 
