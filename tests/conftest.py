@@ -147,6 +147,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Names what failed at once, since CI may end a run before its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.nodeid} failed ({report.when})", flush=True)
+
+
 def pytest_sessionfinish() -> None:
     """Ends a process that does not end by itself after its last test, and says where it waits."""
     faulthandler.dump_traceback_later(300, exit=True)
