@@ -44,7 +44,7 @@ class Visited:
     contacts: list[str]
 
 
-def settings(running: Running, model: PromptServer) -> CollectSettings:
+def settings(running: Running, model: PromptServer, patience: float) -> CollectSettings:
     """Returns the config of the run: small limits for an episode, and the guard as for any site."""
     config = get_config("smoke").to_dict()
     config["actor"] |= {"kind": "chat", "base_url": f"{model.url}/v1", "model": "plan"}
@@ -60,7 +60,7 @@ def settings(running: Running, model: PromptServer) -> CollectSettings:
         "hosts": tuple(f"{name}={address}" for name, address in running.hosts.items()),
     }
     config["prompt"] |= {"style": "full"}
-    config["limits"] |= {"max_steps": 5, "max_seconds": MAX_SECONDS}
+    config["limits"] |= {"max_steps": 5, "max_seconds": patience * MAX_SECONDS}
     config["fleet"] |= {"workers": WORKERS, "site_interval_s": 0.0}
     config["secrets"] = (SECRET,)
     settings = from_config(CollectSettings, config)
@@ -68,8 +68,8 @@ def settings(running: Running, model: PromptServer) -> CollectSettings:
     times = {"connect_seconds": 2.0, "idle_seconds": 3.0, "total_seconds": 6.0}
     guard = settings.guard.model_copy(update=times)
     limits = {
-        "page_load_seconds": PAGE_SECONDS,
-        "script_seconds": PAGE_SECONDS,
+        "page_load_seconds": patience * PAGE_SECONDS,
+        "script_seconds": patience * PAGE_SECONDS,
         "memory_mb": 2000,
         # A page that takes all memory there is comes to the end of it soon.
         "flags": ("--js-flags=--max-old-space-size=128",),
@@ -78,13 +78,13 @@ def settings(running: Running, model: PromptServer) -> CollectSettings:
     return settings.model_copy(update={"browser": browser, "guard": guard, "fleet": fleet})
 
 
-def visit(behaviours: Sequence[Behaviour], running: Running, workdir: Path) -> Visited:
-    """Runs one episode at each endpoint."""
+def visit(behaviours: Sequence[Behaviour], running: Running, workdir: Path, patience: float = 1.0) -> Visited:
+    """Runs one episode at each endpoint; `patience` multiplies the time of pages and episodes."""
     jobs = [Job(_task(one, running), attempts=1) for one in behaviours]
     os.environ[SECRET] = CANARY
     try:
         with PromptServer(lambda prompt: completion(answer(prompt))) as model:
-            played = run_tasks(jobs, workdir, resolved(settings(running, model)), None, "hostile")
+            played = run_tasks(jobs, workdir, resolved(settings(running, model, patience)), None, "hostile")
     finally:
         del os.environ[SECRET]
     return Visited(
@@ -107,6 +107,14 @@ def as_expected(behaviour: Behaviour, trajectory: Trajectory) -> bool:
     kinds = {one.kind for one in incidents(trajectory)}
     reported = not trajectory.steps or kinds >= set(behaviour.incidents)
     return trajectory.outcome in behaviour.outcomes and reported
+
+
+def refusals(trajectory: Trajectory) -> list[str]:
+    """What the guard has said of an episode: of its start page, and of what it refused at a step."""
+    return [
+        trajectory.detail,
+        *(one.detail for one in incidents(trajectory) if one.kind == "refused"),
+    ]
 
 
 def _task(behaviour: Behaviour, running: Running) -> Task:
