@@ -48,7 +48,7 @@ def others() -> set[int]:
 
 @pytest.fixture(scope="module")
 def visited(running, others, tmp_path_factory) -> Visited:
-    """What the pages did: with three times as long where time ran out, as on a busy machine."""
+    """What the pages did: with three times as long if one ended otherwise, as on a busy machine."""
     once = visit(SUITE, running, tmp_path_factory.mktemp("hostile"))
     if all(_ended_well(one, once.trajectories[one.name]) for one in SUITE):
         return once
