@@ -50,6 +50,7 @@ class Sampler:
         # Requests that the engine does not want yet; of the first ones the prompts are encoded.
         self._waiting: collections.deque[Request] = collections.deque()
         self._ahead: collections.deque[Request] = collections.deque()
+        self._encoding: dict[Request, concurrent.futures.Future[Any]] = {}
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "prompts")
 
     @property
@@ -79,13 +80,21 @@ class Sampler:
     def poll(self) -> list[tuple[Request, Responses]]:
         """Goes on until a request is complete, and returns it; one at least must be under way."""
         self._feed()
-        return [next(self._complete)]
+        request, responses = next(self._complete)
+        encoding = self._encoding.pop(request, None)
+        # A thread that is late would encode the prompt again after it was released.
+        if encoding and not encoding.cancel():
+            concurrent.futures.wait([encoding])
+        return [(request, responses)]
 
     def unload(self) -> None:
         """Drops all requests, and frees weights and caches, so that the update has the memory."""
         self._engine, self._complete, self._submitted = None, iter(()), 0
         self._waiting.clear()
         self._ahead.clear()
+        for encoding in self._encoding.values():
+            encoding.cancel()
+        self._encoding.clear()
 
     def _feed(self) -> None:
         """Gives the engine what it wants, and has a few more prompts encoded in the background."""
@@ -95,7 +104,7 @@ class Sampler:
                 self._ahead.append(request)
                 if request.host == jax.process_index():
                     # Errors are raised where the engine asks for the prompt.
-                    self._threads.submit(request.prompt.encoded)
+                    self._encoding[request] = self._threads.submit(request.prompt.encoded)
             if not self._ahead or not self.engine.wants:
                 return
             self.engine.submit(self._ahead.popleft())

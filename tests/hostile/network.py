@@ -130,7 +130,7 @@ NETWORK = (
     Behaviour(
         "redirect-loop", "redirects in a circle", _redirect_loop, outcomes=("unreachable",), start="/a"
     ),
-    Behaviour("endless-body", "a page that never ends", _endless_body),
+    Behaviour("endless-body", "a page that never ends", _endless_body, outcomes=_GONE),
     Behaviour("endless-picture", "a picture that never ends", _endless_picture),
     Behaviour("endless-headers", "header lines without end", _endless_headers, outcomes=("unreachable",)),
     Behaviour("slow-headers", "a header, a letter at a time", _slow_headers, outcomes=_GONE),

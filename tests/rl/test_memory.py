@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -84,14 +85,21 @@ class OneByOne:
             yield Drawn(request, 0, (0,), (0.0,), (0,), finish="length")
 
 
-def test_few_prompts_are_encoded_ahead_and_none_stays_so():
+@pytest.mark.parametrize("late", [False, True])
+def test_few_prompts_are_encoded_ahead_and_none_stays_so(late):
     live = Live()
     engine: Any = OneByOne(live)
     data: Any = None  # Prompts of the run are not read.
-    rollouts = Rollouts(Sampler(lambda _: engine), data, Sampling(), lambda reply, target: 0.0, salvage_ds, 0)
+    sampler = Sampler(lambda _: engine)
+    rollouts = Rollouts(sampler, data, Sampling(), lambda reply, target: 0.0, salvage_ds, 0)
     rollouts.load(data, 0)
+    free = threading.Event()
+    for _ in range(2 * late):  # The threads come to their work only after the engine has done it.
+        sampler._threads.submit(free.wait)
     requests = [Request(live.prompt(number), Sampling()) for number in range(40)]
     assert len(rollouts.draw(requests)) == 40
     rollouts.close()
+    free.set()
+    sampler._threads.shutdown()
     # Those that the engine has, and eight more.
     assert 0 < engine.most <= 2 + 8 and len(live) == 0
