@@ -22,6 +22,8 @@ class Objective(Settings):
       clip_low, clip_high: bounds of the importance ratio, see `policy_loss`.
       kl_coef: beta, weight of the KL term; with 0 the divergence is still measured.
       salvage_weight: lambda, weight of the salvage anchor on rejected groups.
+      replay_weight: weight of the cross-entropy of replayed replies, as in SFT, see `RlConfig.replay`.
+      replay_kl: weight of the KL term on the same tokens, also with a loss of your own.
     """
 
     loss: Annotated[str, part_name("salvage_ds")] = "salvage_ds"
@@ -29,6 +31,9 @@ class Objective(Settings):
     clip_high: float = Field(default=0.32, ge=0)
     kl_coef: float = Field(default=1e-3, ge=0)
     salvage_weight: float = Field(default=0.10, ge=0)
+    # The paper has no replay.
+    replay_weight: float = Field(default=0.1, ge=0)
+    replay_kl: float = Field(default=0.0, ge=0)
 
 
 class AttentionLoRA(LoRAConfig):
@@ -96,6 +101,8 @@ class RlConfig(ComputeConfig):
       prompts: data set folder with RL prompts, or with an SFT corpus if `corpus` is "full".
       eval_prompts: folder of mined prompts whose held-out share is evaluated on; "": that of `prompts`.
       corpus: "mined" (RL prompts), or "full" (the actions among SFT samples: no failure-mode mining).
+      replay: folder of an SFT corpus, whose actions hold the policy to what it knew; "": none.
+      replay_samples: actions of `replay` in each optimizer step.
       model: folder of the SFT policy in Hugging Face layout, adapters merged.
       lora: fresh adapters on the attention projections.
       max_prompt_tokens: longer prompts are dropped and counted.
@@ -137,6 +144,8 @@ class RlConfig(ComputeConfig):
     prompts: str = required("the folder that experiments.mine wrote")
     corpus: Literal["mined", "full"] = "mined"
     eval_prompts: str = ""
+    replay: str = ""
+    replay_samples: int = Field(default=4, ge=1)
     model: str = required("the export folder that experiments.train_sft wrote")
     # RMSWeb, appendix "Salvage-DS RL configuration": `linear_qkv` and `linear_proj`, without dropout.
     lora: AttentionLoRA = AttentionLoRA()
@@ -214,6 +223,7 @@ class OnlineConfig(RlConfig):
         that long episodes weigh more.
       negative_weight: factor of negative advantages. With 0 only turns with an advantage are trained on, of
         episodes that went better than their group, and of rejected groups the anchor alone.
+      anchor_solved: a group that is solved trains the anchor on its shortest success, so that it is kept.
       step_bonus: added to the advantage of a turn that takes a mined decision's verified action on its page.
       mask_faults: False takes faults of browser, site, machine or judge for failures (an ablation).
       max_masked: largest share of episodes without a reward; a run with more stops.
@@ -221,6 +231,7 @@ class OnlineConfig(RlConfig):
 
     credit: Literal["episode", "turn"] = "episode"
     negative_weight: float = Field(default=1.0, ge=0)
+    anchor_solved: bool = False
     step_bonus: float = Field(default=0.0, ge=0)
     mask_faults: bool = True
     max_masked: float = Field(default=0.5, ge=0, le=1)

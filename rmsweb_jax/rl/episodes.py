@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import re
@@ -21,7 +22,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import ExtractionCall, Message, SampledTokens, Step, Trajectory
+from rmsweb_jax.records.schema import ExtractionCall, Message, SampledTokens, SftSample, Step, Trajectory
 from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.functions import find_gate
 from rmsweb_jax.rl.gates import COMPETENT_REWARD, gate_group
@@ -300,10 +301,35 @@ class EpisodeRollouts(Rollouts):
             turns = [_select(turn, turn.advantages > 0) for turn in turns]
             turns, left_out = ([turn for turn in some if turn.responses] for some in (turns, left_out))
         if fate != "accepted" and rewards.max() < COMPETENT_REWARD:
-            turns += [self._target(number) for number in self._salvage[task_id]]
+            turns += [Turn.of_target(self._data.prompt(number)) for number in self._salvage[task_id]]
+        if fate == "solved" and config.anchor_solved:
+            turns += self._own_success(scored, encoder)
         return dataclasses.replace(
             group, turns=tuple(turns), left_out=tuple(left_out), fate=fate, too_long=too_long
         )
+
+    def _own_success(self, runs: Sequence[Trajectory], encoder: Encoder) -> list[Turn]:
+        """Returns the shortest success as targets of the anchor, without replies that had to be repaired."""
+        config, task = self._config, runs[0].task
+        # Not one whose answer says that there is no answer, as in the SFT corpus.
+        solved = [run for run in runs if run.success and run.declared_success]
+        shortest = min(solved, key=lambda run: len(run.steps)).steps if solved else ()
+        turns = []
+        for step in shortest:
+            if step.error or step.repaired:
+                continue
+            name, given = (
+                f"{task.task_id}/{step.number}",
+                {"messages": step.messages, "response": step.response},
+            )
+            sample = SftSample(sample_id=name, task_id=task.task_id, site=task.site, kind="action", **given)
+            size = encoder.size(sample)
+            # What rows have room for.
+            prompt, reply = config.max_prompt_tokens, config.max_response_tokens
+            if size.prompt_length <= prompt and size.num_targets <= reply:
+                encode = functools.partial(encoder.example, sample)
+                turns.append(Turn.of_target(Prompt(size, encode, step.response, step.messages)))
+        return turns
 
     def _turns(
         self,
@@ -399,11 +425,6 @@ class EpisodeRollouts(Rollouts):
             )
         return sampled
 
-    def _target(self, number: int) -> Turn:
-        """Returns a mined prompt as a turn without responses, for the salvage anchor."""
-        none = np.zeros(0)
-        return Turn(self._data.prompt(number), (), (), none.astype(bool), none, none)
-
 
 def _set_aside(folder: Path) -> None:
     """Renames a data set that cannot be trained on, so that the same command plays its tasks again."""
@@ -437,16 +458,17 @@ def count_targets(source: EpisodeSource, data: RlData, config: OnlineConfig) -> 
     known = {data.sizes[number].task_id for number in data.train}
     count = sum(task_id in known for task_id in tasks)
     line = f"{count} of the {len(tasks)} tasks that are played have a verified reply in {config.prompts}"
+    weight = 0 if config.anchor_solved else config.objective.salvage_weight
+    needs = {"objective.salvage_weight": weight, "step_bonus": config.step_bonus}
+    if not count and (wanted := [f"config.{name}={value:g}" for name, value in needs.items() if value]):
+        raise UserError(
+            f"{line}, without which {' and '.join(wanted)} can do nothing: set it to 0, or give "
+            "config.prompts mined from these tasks"
+        )
     if count:
         logging.info("%s", line)
     else:
-        needs = {"objective.salvage_weight": config.objective.salvage_weight, "step_bonus": config.step_bonus}
-        if wanted := [f"config.{name}={value:g}" for name, value in needs.items() if value]:
-            raise UserError(
-                f"{line}, without which {' and '.join(wanted)} can do nothing: set it to 0, or give "
-                "config.prompts mined from these tasks"
-            )
-        logging.warning("%s: the salvage anchor cannot act", line)
+        logging.warning("%s: groups without success have no anchor", line)
     return {"tasks": len(tasks), "tasks_with_targets": count}
 
 

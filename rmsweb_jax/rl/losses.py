@@ -151,6 +151,7 @@ class TokenBatch:
       kl_weight: the same over all responses, those of rejected groups included.
       salvage_weight: the same over salvage targets, of the tokens in their action span.
       token_mean_weight: weight in the mean over all tokens of accepted responses.
+      replay_weight: weight in the mean over replayed replies of their token means.
       old_log_probs, ref_log_probs: under the policy before the update, and under the frozen SFT policy.
       behaviour_log_probs: under the policies that drew the token, as the sampler computed them.
       importance: weight for the policies that drew the token, see `importance_weights`; 1 on policy.
@@ -162,6 +163,7 @@ class TokenBatch:
     kl_weight: Float[Array, "rows scored"]
     salvage_weight: Float[Array, "rows scored"]
     token_mean_weight: Float[Array, "rows scored"]
+    replay_weight: Float[Array, "rows scored"]
     old_log_probs: Float[Array, "rows scored"]
     ref_log_probs: Float[Array, "rows scored"]
     behaviour_log_probs: Float[Array, "rows scored"]
@@ -255,6 +257,22 @@ def salvage_ds(
         "importance/mean": (jnp.sum(jnp.where(accepted, weights, 0.0)), tokens),
         "importance/capped": (count(weights >= IMPORTANCE_CAP), tokens),
     }
+
+
+def with_replay(loss: Loss) -> Loss:
+    """Adds what holds the policy on replayed replies, under any loss.
+
+    L + replay_weight sum_t replay_weight_t (-log pi) + replay_kl sum_t replay_weight_t k3
+    """
+
+    def whole(log_probs: jax.Array, batch: TokenBatch, objective: Objective) -> LossAndMetrics:
+        value, metrics = loss(log_probs, batch, objective)
+        replay = jnp.sum(-log_probs * batch.replay_weight)
+        kl = jnp.sum(low_var_kl(log_probs, jnp.asarray(batch.ref_log_probs)) * batch.replay_weight)
+        value += objective.replay_weight * replay + objective.replay_kl * kl
+        return value, metrics | {"replay_loss": replay, "replay_kl": kl}
+
+    return whole
 
 
 def abstract_sums(loss: Loss, objective: Objective) -> LossAndMetrics:

@@ -137,6 +137,12 @@ class Turn:
         """Weight of a sample in the means over responses."""
         return self.weights[sample] if self.weights else 1.0
 
+    @classmethod
+    def of_target(cls, prompt: Prompt) -> Turn:
+        """Makes a turn without responses: of the prompt the target alone is trained on."""
+        none = np.zeros(0)
+        return cls(prompt, (), (), none.astype(bool), none, none)
+
     @property
     def total_weight(self) -> float:
         return sum(map(self.weight, range(len(self.responses))))
@@ -504,10 +510,15 @@ def dynamic_sampling(
 
 @dataclasses.dataclass(frozen=True)
 class MiniBatch:
-    """The turns of one optimizer step, of accepted and of salvaged groups."""
+    """The turns of one optimizer step, of accepted and of salvaged groups, and replies that are replayed."""
 
     accepted: tuple[Turn, ...]
     salvaged: tuple[Turn, ...]
+    replayed: tuple[Turn, ...] = ()
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        return (*self.accepted, *self.salvaged, *self.replayed)
 
 
 def mini_batches(sampled_groups: SampledGroups, config: RlConfig) -> list[MiniBatch]:
@@ -537,3 +548,14 @@ def mini_batches(sampled_groups: SampledGroups, config: RlConfig) -> list[MiniBa
     batches = [MiniBatch(turns(accepted, one), turns(salvaged, other)) for one, other in parts]
     # The prompts of all turns may have been too long.
     return [batch for batch in batches if batch.accepted or batch.salvaged]
+
+
+def add_replay(batches: Sequence[MiniBatch], data: RlData, config: RlConfig, version: int) -> list[MiniBatch]:
+    """Adds actions of the replayed corpus to each optimizer step, drawn anew for each of them."""
+    rng = np.random.default_rng((config.seed, version))
+    count = min(config.replay_samples, len(data.train))
+    drawn = [rng.choice(data.train, count, replace=False) for _ in batches]
+    return [
+        dataclasses.replace(batch, replayed=tuple(Turn.of_target(data.prompt(number)) for number in numbers))
+        for batch, numbers in zip(batches, drawn, strict=True)
+    ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ from flax import nnx, struct
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from rmsweb_jax.data.batching import Batch, Branch, LazyTree, Span, Tree, lay_out, on_mesh, spans
+from rmsweb_jax.data.batching import Batch, Branch, Example, LazyTree, Span, Tree, lay_out, on_mesh, spans
 from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.data.packing import Packer, RowShape, TreeSize, choose_packer, useful_work
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
@@ -26,7 +26,7 @@ from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
 from rmsweb_jax.qwen3_vl.model import MAX_LOGITS, Qwen3VL, score_tokens
 from rmsweb_jax.rl.config import Objective, RlConfig
 from rmsweb_jax.rl.functions import find_loss
-from rmsweb_jax.rl.losses import VALUES, Metric, TokenBatch, abstract_sums, token_weights
+from rmsweb_jax.rl.losses import VALUES, Metric, TokenBatch, abstract_sums, token_weights, with_replay
 from rmsweb_jax.rl.metrics import ScoredResponse
 from rmsweb_jax.rl.rollout import MiniBatch, Turn
 from rmsweb_jax.training.mesh import process_rows
@@ -49,13 +49,16 @@ def scored_log_probs(
 
     Args:
       temperature: that of sampling: ratio, KL term and importance weights compare the distribution that was
-        drawn from. Tokens of the salvage anchor are scored at 1.
+        drawn from. Tokens of the salvage anchor and of replayed replies are scored at 1.
     """
     # Only scored states are projected to the vocabulary, since prompts are most of every row.
     scored = batch.scored
     hidden = jnp.take_along_axis(model(batch.inputs), jnp.asarray(scored.index)[..., None], axis=1)
-    # The anchor is the cross-entropy of a given reply that was not drawn, as in SFT.
-    each = 1.0 if temperature == 1 else jnp.where(scored.values["salvage_weight"] > 0, 1.0, temperature)
+    # They are the cross-entropy of a given reply that was not drawn, as in SFT.
+    each: Any = 1.0
+    if temperature != 1:
+        given = (scored.values["salvage_weight"] > 0) | (scored.values["replay_weight"] > 0)
+        each = jnp.where(given, 1.0, temperature)
     scores = score_tokens(model, hidden, scored.tokens, scored.count, temperature=each, max_logits=max_logits)
     return scores.log_probs
 
@@ -77,7 +80,7 @@ def rl_steps(
       temperature: see `scored_log_probs`.
       off_policy: see `TokenBatch.of`.
     """
-    objective_of = find_loss(objective)
+    objective_of = with_replay(find_loss(objective))
 
     def loss(params: Any, frozen: Any, batch: Batch, key: DropoutKey) -> LossAndSums:
         tokens = TokenBatch.of(batch.scored.branch, batch.scored.values, off_policy=off_policy)
@@ -216,10 +219,9 @@ def _scored(
         recomputed = jax.device_get(recomputed)
     scored = []
     for batch, micros, arrays in zip(batches, prepared, recomputed, strict=True):
-        turns = (*batch.accepted, *batch.salvaged)
         for one, array in zip(micros, arrays, strict=True):
             for span in one.micro.spans:
-                turn = turns[span.tree]
+                turn = batch.turns[span.tree]
                 if span.branch < len(turn.responses):  # The branch after them is the salvage target.
                     scored.append(
                         ScoredResponse(
@@ -357,16 +359,16 @@ def rl_packer(
 
 
 def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
-    """Makes the tree of each turn of an optimizer step, those of accepted groups first.
+    """Makes the tree of each turn of an optimizer step, in the order of `MiniBatch.turns`.
 
-    The branches are the turn's responses, in order, and after them the salvage target of a rejected turn.
+    The branches are the turn's responses, in order, and after them the target of a rejected or replayed turn.
     The surrogate is a mean over accepted responses, the KL term over all responses, the anchor over salvaged
     groups (their K samples share one target, so one sequence represents them).
 
     Args:
       salvage: False leaves out the targets (anchor weight 0).
     """
-    turns = (*batch.accepted, *batch.salvaged)
+    turns = batch.turns
     # Two denominators. verl's actor masks both terms alike: with rejected rows in the mask they dilute the
     # surrogate, without them they have no KL term (docs/results/verl.md).
     accepted_weight = sum(turn.total_weight for turn in batch.accepted)
@@ -388,20 +390,30 @@ def trees_of(batch: MiniBatch, *, salvage: bool) -> list[LazyTree]:
                 values["advantages"] = float(turn.advantages[sample])
             yield Branch(tokens, values)
 
-    def tree(turn: Turn, accepted: bool) -> LazyTree:
+    def tree(turn: Turn, accepted: bool, given: Callable[[Example], dict[str, Any]] | None) -> LazyTree:
         lengths = [len(tokens) for tokens in turn.responses]
-        anchored = salvage and not accepted and bool(turn.prompt.target)
         size = turn.prompt.size
-        if anchored:
+        if given:
             lengths.append(size.num_targets)
 
         def make() -> Tree:
             example, branches = turn.prompt.encoded(), list(responses(turn, accepted))
-            if anchored:
-                anchor = token_weights(example.action_mask, num_anchored)
-                branches.append(Branch(example.target, {"salvage_weight": anchor}))
+            if given:
+                branches.append(Branch(example.target, given(example)))
             return Tree(example, tuple(branches))
 
         return LazyTree(TreeSize(size.prompt_length, tuple(lengths), size.patches), make)
 
-    return [tree(turn, number < len(batch.accepted)) for number, turn in enumerate(turns)]
+    def anchor(example: Example) -> dict[str, Any]:
+        return {"salvage_weight": token_weights(example.action_mask, num_anchored)}
+
+    def replay(example: Example) -> dict[str, Any]:
+        # The whole reply, as in SFT.
+        whole = np.ones(example.num_targets, bool)
+        return {"replay_weight": token_weights(whole, len(batch.replayed))}
+
+    return [
+        *(tree(turn, True, None) for turn in batch.accepted),
+        *(tree(turn, False, anchor if salvage and turn.prompt.target else None) for turn in batch.salvaged),
+        *(tree(turn, False, replay) for turn in batch.replayed),
+    ]

@@ -50,6 +50,7 @@ from rmsweb_jax.rl.rollout import (
     Rollouts,
     SampledGroups,
     Sampler,
+    add_replay,
     dynamic_sampling,
     groups_from_json,
     groups_to_json,
@@ -94,7 +95,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     # 1. Prompts for training and evaluation, and the rows of the update, which decide on the mesh.
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, held_out, identity = open_prompts(config, processor, source, workdir, folder)
+    data, held_out, replay, identity = open_prompts(config, processor, source, workdir, folder)
     targets: dict[str, int] = {}
     if episodes is not None:
         assert isinstance(config, OnlineConfig)
@@ -103,7 +104,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     make_packer = functools.cache(
         functools.partial(
             rl_packer,
-            list(data.sizes.values()),
+            [*data.sizes.values(), *(replay.sizes.values() if replay else ())],
             config,
             processor.config,
             online=episodes is not None,
@@ -180,11 +181,14 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             if not config.max_staleness:
                 # Weights and caches for decoding are a second copy of the model; gradients need that memory.
                 rollouts.unload()
+            batches = mini_batches(sampled_groups, config)
+            if replay:
+                batches = add_replay(batches, replay, config, iteration)
             updated = update_policy(
                 steps,
                 state,
                 frozen,
-                mini_batches(sampled_groups, config),
+                batches,
                 packer,
                 model.config,
                 mesh,
@@ -239,6 +243,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             **data.summary(),
             **targets,
             "held_out": len(held_out.held_out),
+            "replay": replay.summary() if replay else {},
             "first": rows[0],
             "final": rows[-1] | final,
         }
@@ -251,8 +256,8 @@ def open_prompts(
     source: Path,
     workdir: AnyPath,
     folder: Path,
-) -> tuple[RlData, RlData, Identity]:
-    """Opens the prompts to train on, and those whose held-out share is evaluated on (possibly the same).
+) -> tuple[RlData, RlData, RlData | None, Identity]:
+    """Opens the prompts to train on, those whose held-out share is evaluated on (or the same), the replay.
 
     Args:
       source: folder of the base model.
@@ -260,7 +265,7 @@ def open_prompts(
       folder: on disk, keeps the prompts' sizes.
 
     Returns:
-      Both, and what the run is made of.
+      All three, and what the run is made of.
 
     Raises:
       UserError: see `identify` and `open_rl_data`.
@@ -268,6 +273,8 @@ def open_prompts(
     folders = {"prompts": training_data(config.prompts, "config.prompts", workdir)}
     if config.eval_prompts:
         folders["evaluation prompts"] = training_data(config.eval_prompts, "config.eval_prompts", workdir)
+    if config.replay:
+        folders["replay"] = training_data(config.replay, "config.replay", workdir)
     # Before they are read together: processes with other data would wait for one another.
     identity = identify(source, folders)
 
@@ -288,9 +295,9 @@ def open_prompts(
         least=config.gen_batch_groups,
         score=find_reward(config.reward),
     )
-    if not config.eval_prompts:
-        return data, data, identity
-    return data, opened(folders["evaluation prompts"], corpus="mined"), identity
+    evaluated = opened(folders["evaluation prompts"], corpus="mined") if config.eval_prompts else data
+    replay = opened(folders["replay"], corpus="full", least=1) if config.replay else None
+    return data, evaluated, replay, identity
 
 
 def make_rollouts(

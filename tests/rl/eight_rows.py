@@ -24,6 +24,7 @@ VALUES = (
     "kl_weight",
     "salvage_weight",
     "token_mean_weight",
+    "replay_weight",
     "old_log_probs",
     "ref_log_probs",
     "behaviour_log_probs",

@@ -44,7 +44,7 @@ def draw(folder: Path, url: str = "") -> dict[str, object]:
     )
     source = resolve_model(config.model)
     processor = Processor.from_pretrained(source, config.max_pixels)
-    data, _, _ = open_prompts(config, processor, source, folder, folder)
+    data, _, _, _ = open_prompts(config, processor, source, folder, folder)
     model = load_policy(config, source, make_mesh(data=2, fsdp=1, tensor=1), config.lora, config.seed)
     sampling = Sampling(config.num_samples, config.max_response_tokens, config.temperature)
     sampler = make_sampler(config, list(data.sizes.values()), processor, held=0, data=[data])

@@ -233,6 +233,23 @@ def test_a_group_that_is_solved_has_no_anchor(tmp_path, encoder, data):
     assert group.fate == "solved" and not any(turn.prompt.target for turn in group.turns)
 
 
+def test_a_solved_group_anchors_its_shortest_success_where_that_is_asked(tmp_path, encoder, data):
+    config = CONFIG.model_copy(update={"anchor_solved": True, "negative_weight": 0.0})
+    short = episode(encoder, 3, texts=(reply(DONE),))
+    group = take(tmp_path / "short", data, [episode(encoder, 1), episode(encoder, 2), short], config)
+    assert [turn.prompt.target for turn in group.turns] == [reply(DONE)] and group.fate == "solved"
+    (tree,) = trees_of(MiniBatch((), group.turns), salvage=True)
+    (branch,) = tree.made().branches
+    expected = encoder.processor.encode_response(reply(DONE), newline=True).tokens.tolist()
+    assert branch.tokens.tolist() == expected
+    # Not a reply that was repaired, nor one that is too long.
+    repaired = change_last(episode(encoder, 1), repaired=True)
+    group = take(tmp_path / "repaired", data, [repaired, episode(encoder, 2)], config)
+    assert [turn.prompt.target for turn in group.turns] == [reply(CLICK)]
+    tight = config.model_copy(update={"max_response_tokens": len(expected) - 1})
+    assert take(tmp_path / "tight", data, [short, short.model_copy(update={"attempt": 4})], tight).turns == ()
+
+
 REFUSED = Incident(kind="refused", detail="http://b.test/")
 
 
@@ -432,8 +449,11 @@ def test_a_run_says_how_many_of_its_tasks_have_a_target(data, caplog):
     without = config.model_copy(update={"objective": Objective(salvage_weight=0.0)})
     assert count_targets(none, data, without) == {"tasks": 6, "tasks_with_targets": 0}
     assert caplog.messages[1:] == [
-        "0 of the 6 tasks that are played have a verified reply in prompts: the salvage anchor cannot act"
+        "0 of the 6 tasks that are played have a verified reply in prompts: "
+        "groups without success have no anchor"
     ]
+    solved = config.model_copy(update={"anchor_solved": True})
+    assert count_targets(none, data, solved)["tasks_with_targets"] == 0
     asked = {
         "config.objective.salvage_weight=0.1": config,
         "config.step_bonus=0.5": without.model_copy(update={"step_bonus": 0.5}),

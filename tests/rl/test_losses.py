@@ -66,6 +66,7 @@ def token_batch(problem) -> TokenBatch:
         "kl_weight": weights(~targets, mask),
         "salvage_weight": weights(targets, span),
         "token_mean_weight": np.zeros_like(old),
+        "replay_weight": np.zeros_like(old),
         "old_log_probs": old,
         "ref_log_probs": ref,
         "behaviour_log_probs": np.zeros_like(old),
@@ -163,7 +164,7 @@ def test_tokens_of_earlier_policies_are_weighed():
     zero = np.zeros(shape, np.float32)
     values = {"advantages": advantages, "pg_weight": weight, "old_log_probs": old}
     values |= {"behaviour_log_probs": behaviour, "ref_log_probs": zero, "token_mean_weight": zero}
-    values |= {"kl_weight": zero, "salvage_weight": zero}
+    values |= {"kl_weight": zero, "salvage_weight": zero, "replay_weight": zero}
     sequence = np.ones(shape, np.int32)
     batch = TokenBatch.of(sequence, values, off_policy=True)
     objective = Objective(kl_coef=0.0)

@@ -426,8 +426,10 @@ def test_a_target_that_is_no_reply_is_one_line(config, tmp_path):
         run(config, tmp_path / "run")
 
 
-def test_the_full_corpus_is_the_actions_of_the_sft_corpus(config, prompts, tmp_path):
-    folder = tmp_path / "sft"
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """Seven actions and seven other texts."""
+    folder = tmp_path_factory.mktemp("sft")
     images = ImageStore(folder)
 
     def sample(number: int) -> SftSample:
@@ -442,7 +444,26 @@ def test_the_full_corpus_is_the_actions_of_the_sft_corpus(config, prompts, tmp_p
         )
 
     write_dataset(folder, (sample(number) for number in range(14)), "sft_samples")
-    config.prompts, config.iterations = str(folder), 1
+    return folder
+
+
+def test_the_policy_keeps_what_is_replayed(config, corpus, tmp_path, monkeypatch):
+    """The same run twice, with and without a weight of the replay, measured on other actions of it."""
+    config.replay, config.replay_samples, config.max_response_tokens = str(corpus), 3, 40
+    config.objective.replay_kl, config.epochs, config.iterations = 0.1, 2, 4
+    losses = {}
+    for weight in (0.0, 3.0):
+        config.objective.replay_weight = weight
+        report = run(config, tmp_path / f"{weight}")
+        losses[weight] = [row["replay_loss"] for row in read_metrics(tmp_path / f"{weight}")]
+    assert report["replay"]["prompts"] == 7
+    # The first iteration's first step is the same.
+    assert losses[3.0][-1] < losses[0.0][-1] - 0.5, losses
+    assert all(row["replay_kl"] > 0 for row in read_metrics(tmp_path / "3.0"))
+
+
+def test_the_full_corpus_is_the_actions_of_the_sft_corpus(config, prompts, corpus, tmp_path):
+    config.prompts, config.iterations = str(corpus), 1
     config.update({"corpus": "full", "eval_prompts": str(prompts), "gen_batch_groups": 7})
     report = run(config, tmp_path / "run")
     assert report["prompts"] == 7 and report["held_out"] == sum(

@@ -12,8 +12,8 @@ from rmsweb_jax.data.batching import Batch, on_mesh
 from rmsweb_jax.data.packing import Packer, RowShape
 from rmsweb_jax.qwen3_vl.sharding import param_shardings
 from rmsweb_jax.rl.config import Objective
-from rmsweb_jax.rl.losses import TokenBatch, low_var_kl, salvage_ds
-from rmsweb_jax.rl.rollout import MiniBatch
+from rmsweb_jax.rl.losses import KL_BOUND, TokenBatch, low_var_kl, salvage_ds
+from rmsweb_jax.rl.rollout import MiniBatch, Turn
 from rmsweb_jax.rl.step import micro_batches, rl_steps, scored_log_probs, trees_of
 from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.mesh import make_mesh
@@ -21,7 +21,7 @@ from rmsweb_jax.training.step import Steps, adamw
 from tests.rl.conftest import CONFIG
 
 # A large KL weight, so that every term shows in the gradient.
-OBJECTIVE = Objective(kl_coef=0.1)
+OBJECTIVE = Objective(kl_coef=0.1, replay_weight=0.5, replay_kl=0.3)
 MESH = make_mesh()
 
 
@@ -60,7 +60,11 @@ class Policy(NamedTuple):
 @pytest.fixture(scope="module")
 def batch(make_turn):
     groups = [make_turn(n, accepted=n < 2, length=10 + 3 * n, image=n != 1) for n in range(4)]
-    return MiniBatch(tuple(groups[:2]), tuple(groups[2:]))
+    return MiniBatch(tuple(groups[:2]), tuple(groups[2:]), (replayed(make_turn, 9),))
+
+
+def replayed(make_turn, number: int) -> Turn:
+    return Turn.of_target(make_turn(number, length=8, targets=3 + number % 4).prompt)
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +112,23 @@ def test_first_update_has_ratio_one_to_the_last_bit(policy, batch):
     assert (np.asarray(policy.log_probs(state.params, micro)) != np.asarray(old)).any()
 
 
+def test_replayed_replies_are_held_whole_and_each_weighs_the_same(policy, make_turn):
+    turns = [replayed(make_turn, number) for number in range(5, 9)]
+    total, means, apart = policy.steps.zero(policy.params), [], []
+    for micro in packed(MiniBatch((), (), tuple(turns))):
+        new, ref = policy.log_probs(policy.params, micro), policy.reference(micro)
+        total = policy.add(total, policy.params, micro, old_log_probs=new, ref_log_probs=ref)
+        for row, branches in enumerate(micro.scored.branch):
+            for branch in set(branches.tolist()) - {0}:
+                logs, x = (np.asarray(one[row], np.float64)[branches == branch] for one in (new, ref - new))
+                means.append(-logs.mean())
+                apart.append(np.minimum(np.exp(x) - x - 1, KL_BOUND).mean())
+    assert len(means) == 4 and total.sums.metrics["pg_loss"] == total.sums.metrics["kl_ref"] == 0
+    np.testing.assert_allclose(total.sums.metrics["replay_loss"], np.mean(means), rtol=1e-5)
+    np.testing.assert_allclose(total.sums.metrics["replay_kl"], np.mean(apart), rtol=1e-4)
+    np.testing.assert_allclose(total.sums.loss, 0.5 * np.mean(means) + 0.3 * np.mean(apart), rtol=1e-5)
+
+
 def test_reference_does_not_move(policy, batch):
     state = policy.fresh_state()
     (micro, *_) = packed(batch)
@@ -118,16 +139,19 @@ def test_reference_does_not_move(policy, batch):
 
 
 @pytest.mark.parametrize("max_logits", [2**26, 64 * 7])
-def test_drawn_tokens_have_the_samplers_temperature_and_those_of_the_anchor_1(policy, batch, max_logits):
+def test_drawn_tokens_have_the_samplers_temperature_and_those_of_targets_1(policy, batch, max_logits):
+    batch = dataclasses.replace(batch, accepted=(), salvaged=batch.salvaged[:1])  # One micro-batch.
     (micro, *_) = packed(batch)
-    scored, anchored = micro.scored, micro.scored.values["salvage_weight"] > 0
-    assert anchored.any() and (scored.values["kl_weight"] > 0).any()
+    scored = micro.scored
+    targets = [scored.values[name] > 0 for name in ("salvage_weight", "replay_weight")]
+    anchored = targets[0] | targets[1]
+    assert all(one.any() for one in targets) and (scored.values["kl_weight"] > 0).any()
     model = nnx.merge(policy.graphdef, policy.params, policy.frozen)
     hidden = jnp.take_along_axis(model(micro.inputs), jnp.asarray(scored.index)[..., None], axis=1)
     logits = model.head()(hidden) / np.where(anchored, 1.0, 0.6)[..., None]
     tokens = jnp.asarray(scored.tokens)[..., None]
     expected = jnp.take_along_axis(jax.nn.log_softmax(logits), tokens, axis=-1)[..., 0]
-    used = sum(scored.values[name] for name in ("pg_weight", "kl_weight", "salvage_weight")) > 0
+    used = sum(scored.values[name] for name in ("pg_weight", "kl_weight")) + anchored > 0
     found = scored_log_probs(model, micro, max_logits, temperature=0.6)
     np.testing.assert_allclose(np.asarray(found)[used], np.asarray(expected)[used], atol=1e-5)
 
