@@ -130,12 +130,18 @@ def report(runs: Sequence[Trajectory], reflections: int, peer: Mapping[str, dict
         for page, seed in TASKS
     ]
     about = f"""\
-A model that takes text alone plays ten easy pages of MiniWoB++, {SEEDS} seeds each. A task has {ROUNDS}
-rounds of at most {STEPS} steps, the last for `done` alone, with a reflection of the same model between them;
-a task that the first round has solved has no second. browser-use has one round of as many steps at seed 0,
-its `flash_mode`, no images, and the same temperature.
+{os.environ["MODEL"]}, a model that takes text alone, plays ten easy pages of MiniWoB++,
+{SEEDS} seeds each. A task has {ROUNDS} rounds of at most {STEPS} steps, the last for `done` alone, with a
+reflection of the same model between them; a task that the first round has solved has no second. browser-use
+has one round of as many steps at seed 0, its `flash_mode`, no images, and the same temperature.
 
-`paid`: the page was solved, and the agent ended without a claim of success, since it did not know it."""
+`paid`: the page was solved, and the agent ended without a claim of success, since it did not know it.
+
+Before, a trial of Qwen2.5-Coder-1.5B-Instruct at this collector had 0 of 16 valid replies: it copied the
+placeholder of the prompt's last line. What had to change: two concrete actions in its place, with indices
+that no page has; no screenshots; the schema of the reply where the server takes one; lenient reading of what
+can mean one thing only; one more try that shows the error; a temperature of 0.2
+([Local models](../local_models.md))."""
     figures = {
         "replies": found,
         "solved": solved,
