@@ -7,6 +7,7 @@ import datetime
 import http.server
 import ipaddress
 import pathlib
+import random
 import socket
 import socketserver
 import ssl
@@ -20,10 +21,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """A port that nothing listens on, and that no other process gets when it asks for any."""
+    while True:
+        port = random.SystemRandom().randrange(61_000, 65_536)  # Above those that Linux gives.
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 class PageHandler(http.server.BaseHTTPRequestHandler):

@@ -140,7 +140,7 @@ def test_a_child_can_be_held_to_cores_and_talked_to(tmp_path):
 
 def test_activity_changes_while_a_child_prints_or_computes(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_WORK_S", 1)  # Coarse enough to be seen, and ten times quicker.
-    text = "import time\nwhile time.process_time() < 1.5: pass\nprint('done', flush=True)\ntime.sleep(1000)"
+    text = "import time\nwhile time.process_time() < 1.9: pass\nprint('done', flush=True)\ntime.sleep(60)"
     with ChildProcess("busy", python(text), tmp_path / "log.txt") as child:
         seen = {child.activity()}
         while len(seen) < 3:

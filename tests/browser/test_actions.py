@@ -198,7 +198,10 @@ def test_fields_lists_and_sliders_take_what_they_can_and_say_what_they_hold(
     assert page != "lists" or "Sold out" in take_snapshot(browser).page_text  # It was opened.
 
 
-def test_all_options_of_a_list_that_draws_them_late_are_returned(browser: Browser, local_pages: str) -> None:
+def test_all_options_of_a_list_that_draws_them_late_are_returned(
+    browser: Browser, local_pages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collection.browser.elements._SUGGESTION_MS", 5000)  # New rows end the wait.
     open_page(browser, f"{local_pages}/popups.html")
     browser.driver.execute_script("window.late = 2")
     shown = do(browser, "get_dropdown_options", index=index_of(browser, "id=far "))
@@ -304,6 +307,9 @@ def test_clicks_in_shadow_roots_and_in_frames_of_all_origins_and_scales(
     assert not click(browser, "Inner").error and browser.driver.title == "inner"
     browser.enter_frame(browser.driver.find_element("tag name", "iframe"))
     browser.script("document.body.innerHTML = arguments[0]", DEEPER)
+    loaded = "return document.querySelector('iframe').contentDocument.querySelector('button')"
+    while not browser.script(loaded):
+        pass
     browser.leave_frame()
     assert not click(browser, "Deep").error and browser.driver.title == "deep"
 
@@ -379,7 +385,7 @@ def test_menus_of_style_sheets_open_under_the_mouse(browser: Browser, local_page
 def test_a_button_that_is_redrawn_is_found_again(browser: Browser, local_pages: str) -> None:
     open_page(browser, f"{local_pages}/pointer.html")
     index = index_of(browser, "Buy")
-    browser.page_script("setInterval(draw, 150)")
+    browser.page_script("setInterval(draw, 2000)")
     button = browser.script("return document.querySelector('button')")
     browser.page_script("draw()")
     with pytest.raises(StaleElementReferenceException):

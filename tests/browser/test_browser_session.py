@@ -77,8 +77,8 @@ def test_viewport_is_exact_and_closing_leaves_nothing(
 def test_a_browser_whose_driver_is_killed_or_stopped_is_lost_and_reaped(
     monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:
-    monkeypatch.setattr(chromium, "_DRIVER_GRACE_S", 2.0)
-    config = SMALL.model_copy(update={"page_load_seconds": 4.0, "script_seconds": 4.0})
+    monkeypatch.setattr(chromium, "_DRIVER_GRACE_S", 4.0)
+    config = SMALL.model_copy(update={"page_load_seconds": 8.0, "script_seconds": 8.0})
     with Browser(config) as browser:
         pids = browser.process_ids
         os.kill(pids[0], getattr(signal, name))

@@ -88,9 +88,9 @@ def test_stages_share_compiled_programs(tmp_path, run, monkeypatch):
 
 def test_a_stage_that_makes_no_progress_is_stopped(tmp_path, run, monkeypatch):
     """While it prints it is not stuck, however long that takes."""
-    monkeypatch.setattr(stages, "_STALL_S", 1.0)
+    monkeypatch.setattr(stages, "_STALL_S", 5.0)
     text = (
-        "import signal, time\nfor _ in range(12): print('step', flush=True); time.sleep(0.2)\nsignal.pause()"
+        "import signal, time\nfor _ in range(12): print('step', flush=True); time.sleep(0.5)\nsignal.pause()"
     )
     ((_, error),) = run([Chain("a", (script(tmp_path, "stuck", text),))], 1)["a"]
     assert error.startswith("stuck for 0 min; stuck: KeyboardInterrupt")

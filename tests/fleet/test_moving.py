@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,6 +95,8 @@ def open_stage(browser: Browser, site: Site, run: str) -> str:
     assert act(browser, click(look(browser), "open")).text == "Clicked [3], which opened a new tab"
     text = look(browser)
     assert pages_in(text) == ["stage"]
+    while not site.reports.get(run):  # It is sent while the page loads.
+        time.sleep(0.01)
     return text
 
 

@@ -59,7 +59,7 @@ def test_another_server_is_started_with_its_flags(server, module, folder_flag, t
     settings = {"max-model-len": 4096, "enforce-eager": True, "limit": {"image": 1}}
     config = actor(model=str(model), server=server, server_flags=settings)
     with serve_actor(config, tmp_path / "work") as ready:
-        given = httpx.get(ready.base_url.removesuffix("/v1") + "/health").json()
+        given = httpx.get(ready.base_url.removesuffix("/v1") + "/health", timeout=3000).json()
     assert f"{folder_flag}={model}" in given and f"--served-model-name={model}" in given
     assert "--host=127.0.0.1" in given and "--enforce-eager" in given and "--max-model-len=4096" in given
     assert json.loads(next(flag for flag in given if "limit" in flag).partition("=")[2]) == {"image": 1}
@@ -73,7 +73,7 @@ def test_a_server_that_other_machines_reach_has_a_key_and_an_address_of_this_one
     config = actor(model=str(tmp_path), server="vllm")
     with serve_actor(config, tmp_path / "work", reachable=True) as ready:
         port = ready.base_url.rpartition(":")[2].removesuffix("/v1")
-        given = httpx.get(f"http://127.0.0.1:{port}/health").json()
+        given = httpx.get(f"http://127.0.0.1:{port}/health", timeout=3000).json()
     assert ready.base_url == f"http://{own_address()}:{port}/v1" and ready.api_key_env == "RMSWEB_TEST_KEY"
     assert "--host=0.0.0.0" in given and f"--api-key={'k' * 64}" in given
 

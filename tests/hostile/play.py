@@ -65,7 +65,8 @@ def settings(running: Running, model: PromptServer, patience: float) -> CollectS
     config["secrets"] = (SECRET,)
     settings = from_config(CollectSettings, config)
     fleet = settings.fleet.model_copy(update={"crashes": 0, "retries": 0})
-    times = {"connect_seconds": 2.0, "idle_seconds": 3.0, "total_seconds": 6.0}
+    seconds = {"connect_seconds": 2.0, "idle_seconds": 3.0, "total_seconds": 6.0}
+    times = {name: patience * value for name, value in seconds.items()}
     guard = settings.guard.model_copy(update=times)
     limits = {
         "page_load_seconds": patience * PAGE_SECONDS,

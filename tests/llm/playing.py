@@ -89,7 +89,7 @@ def play(case: Case, file: Path | None = None) -> CallRun:
             base_url=server.url + ("/v1" if case.api == "chat" else ""),
             api_key_env="GEMINI_API_KEY",
             max_tokens=MAX_TOKENS,
-            timeout_s=TIMEOUT_S,
+            timeout_s=TIMEOUT_S if any(one.silent for one in case.answers) else 60.0,
             structured="schema",
             price=(PRICES.prompt, 0.0, PRICES.response),
         )

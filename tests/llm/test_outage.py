@@ -4,7 +4,7 @@ The server is a real one on loopback that fails by schedule; the clock moves whe
 """
 
 import io
-import socket
+import threading
 import time
 
 import pytest
@@ -18,6 +18,7 @@ from rmsweb_jax.records.schema import Message, TextPart
 from tests.llm.answers import completion, openai_error
 from tests.llm.server import Answer, ModelServer
 from tests.llm.sharing import Clock
+from tests.loopback import free_port
 
 GOOD = completion("yes")
 DOWN = Answer(503, {"error": {"message": "overloaded"}})
@@ -45,7 +46,7 @@ class Schedule(Clock):
         self._then(self.elapsed)
 
 
-def model(url, calls, timeout_s=5.0, hours=6.0, attempts=5):
+def model(url, calls, timeout_s=60.0, hours=6.0, attempts=5):
     config = ModelConfig(kind="chat", model="m", base_url=f"{url}/v1", timeout_s=timeout_s)
     return make_model(config.model_copy(update={"outage_hours": hours, "calls": attempts}), calls)
 
@@ -90,10 +91,7 @@ def test_a_short_outage_delays_a_call_by_little_more_than_itself(monkeypatch):
 
 
 def test_an_endpoint_that_is_started_again_is_found(monkeypatch):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    started = []
+    port, started = free_port(), []
 
     def then(elapsed):
         if elapsed >= 600 and not started:
@@ -119,6 +117,10 @@ def test_repeated_attempts_that_may_be_billed_stay_under_the_cap(kind, tmp_path,
         url = f"{server.url}/v1" if kind == "chat" else server.url
         with pytest.raises(BudgetError, match="cap of"):
             make_model(config.model_copy(update={"base_url": url}), calls).complete(ask())
+        # The server's thread may be late.
+        waited, deadline = threading.Event(), time.monotonic() + 60
+        while len(server.calls) < 2 and time.monotonic() < deadline:
+            waited.wait(0.05)
         # $1 an attempt.
         assert len(server.calls) == 2 and calls.spent() == Calls(path).spent() == pytest.approx(2.0)
 

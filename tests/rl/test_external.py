@@ -4,7 +4,6 @@ import base64
 import dataclasses
 import json
 import queue
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.processor import image_patches, open_image
 from rmsweb_jax.rl.remote.generator import Endpoint, png_data_url
 from rmsweb_jax.rl.remote.protocol import CHAT
+from tests.loopback import free_port
 from tests.rl.inference_server import (
     LIMIT,
     MAX_PIXELS,
@@ -213,9 +213,7 @@ def test_failures_that_last_are_one_line(server, policy, loaded, response, reaso
 
 
 def test_a_server_that_is_down_is_one_line(policy, tmp_path):
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     endpoint = make_endpoint(settings(url, tmp_path), policy)
     with pytest.raises(UserError, match=rf"{url}/v1/models: no answer \(ConnectError"):
         endpoint.load(policy.model, 0)

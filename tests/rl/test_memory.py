@@ -97,9 +97,11 @@ def test_few_prompts_are_encoded_ahead_and_none_stays_so(late):
     for _ in range(2 * late):  # The threads come to their work only after the engine has done it.
         sampler._threads.submit(free.wait)
     requests = [Request(live.prompt(number), Sampling()) for number in range(40)]
-    assert len(rollouts.draw(requests)) == 40
-    rollouts.close()
-    free.set()
-    sampler._threads.shutdown()
+    try:
+        assert len(rollouts.draw(requests)) == 40
+    finally:
+        rollouts.close()
+        free.set()
+        sampler._threads.shutdown()
     # Those that the engine has, and eight more.
     assert 0 < engine.most <= 2 + 8 and len(live) == 0

@@ -1,4 +1,5 @@
 import base64
+import contextlib
 import io
 import json
 import os
@@ -302,9 +303,9 @@ def test_other_hosts_and_origins_are_refused(url):
     foreign = [("Host", "example.test"), ("Host", "[")]
     foreign += [("Origin", value) for value in ("https://example.test", "http://[", "null")]
     for header in foreign:
-        answer = httpx.post(f"{url}/v1/chat/completions", json=ASK, headers=[header])
+        answer = httpx.post(f"{url}/v1/chat/completions", json=ASK, headers=[header], timeout=3000)
         assert (answer.status_code, "is not this machine" in answer.text) == (403, True)
-    plain = httpx.post(f"{url}/v1/chat/completions", content=json.dumps(ASK))
+    plain = httpx.post(f"{url}/v1/chat/completions", content=json.dumps(ASK), timeout=3000)
     assert plain.status_code == 415
 
 
@@ -318,7 +319,7 @@ def test_adapters_come_and_go(url, adapter_folder):
     assert (loaded.status_code, loaded.text) == (200, "Success: LoRA adapter 'v1' added successfully.")
     again = adapters(url, "load", lora_name="v1", lora_path=str(adapter_folder))
     assert (again.status_code, "already been loaded" in again.text) == (400, True)
-    listed = httpx.get(f"{url}/v1/models").json()["data"]
+    listed = httpx.get(f"{url}/v1/models", timeout=3000).json()["data"]
     assert [(entry["id"], entry["parent"]) for entry in listed] == [("tiny", None), ("v1", "tiny")]
     base, other = (post(url, ASK | {"model": model}).json() for model in ("tiny", "v1"))
     assert (base["model"], other["model"]) == ("tiny", "v1")
@@ -358,10 +359,10 @@ def test_two_images_are_one_too_many(url):
 
 
 def test_invalid_json_another_model_and_an_unknown_path(url):
-    broken = httpx.post(f"{url}/v1/chat/completions", content=b"{", headers=JSON)
+    broken = httpx.post(f"{url}/v1/chat/completions", content=b"{", headers=JSON, timeout=3000)
     assert (broken.status_code, "JSON" in broken.json()["error"]["message"]) == (400, True)
     assert post(url, ASK | {"model": "gpt"}).status_code == 404
-    assert httpx.get(f"{url}/v1/nothing").status_code == 404
+    assert httpx.get(f"{url}/v1/nothing", timeout=3000).status_code == 404
 
 
 def test_a_taken_port_is_a_user_error():
@@ -382,7 +383,7 @@ def test_health_and_metrics(url):
 
 
 def metric(url: str, name: str) -> float:
-    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    lines = httpx.get(f"{url}/metrics", timeout=3000).text.splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
@@ -390,12 +391,13 @@ def test_a_missing_or_wrong_key_is_refused(engine, processor):
     with serving(engine, processor, api_key="schlüssel") as url:
         for given in (b"", b"Bearer other", "schlüssel".encode()):
             headers = {b"Authorization": given}
-            answer = httpx.post(f"{url}/v1/chat/completions", json=ASK, headers=headers)
+            answer = httpx.post(f"{url}/v1/chat/completions", json=ASK, headers=headers, timeout=3000)
             assert (answer.status_code, answer.json()["error"]["type"]) == (401, "authentication_error")
-        assert httpx.get(f"{url}/v1/models").status_code == 401
-        assert httpx.get(f"{url}/health").status_code == 200
+        assert httpx.get(f"{url}/v1/models", timeout=3000).status_code == 401
+        assert httpx.get(f"{url}/health", timeout=3000).status_code == 200
         right = {b"Authorization": "Bearer schlüssel".encode()}
-        assert httpx.post(f"{url}/v1/chat/completions", json=ASK, headers=right).status_code == 200
+        answer = httpx.post(f"{url}/v1/chat/completions", json=ASK, headers=right, timeout=3000)
+        assert answer.status_code == 200
         with pytest.raises(openai.AuthenticationError, match="missing or wrong"):
             openai.OpenAI(base_url=f"{url}/v1", api_key="other", max_retries=0).models.list()
 
@@ -403,11 +405,10 @@ def test_a_missing_or_wrong_key_is_refused(engine, processor):
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(engine, processor):
     large = json.dumps(ASK).encode() + b" " * 5000
     with serving(engine, processor, max_body_mb=4096 / 2**20) as url:
-        sized = httpx.post(f"{url}/v1/chat/completions", content=large, headers=JSON)
+        sized = httpx.post(f"{url}/v1/chat/completions", content=large, headers=JSON, timeout=3000)
         # Without a Content-Length the size is known only at the end.
-        chunked = httpx.post(
-            f"{url}/v1/chat/completions", content=iter([large[:3000], large[3000:]]), headers=JSON
-        )
+        parts = iter([large[:3000], large[3000:]])
+        chunked = httpx.post(f"{url}/v1/chat/completions", content=parts, headers=JSON, timeout=3000)
         assert (sized.status_code, chunked.status_code) == (413, 413)
         assert "limit of 4096" in sized.json()["error"]["message"]
         assert post(url, ASK).status_code == 200
@@ -619,7 +620,7 @@ def test_requests_under_way_get_an_error_object_when_the_engine_dies(make, proce
             openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0).chat.completions.create(
                 model="tiny", messages=ASK["messages"]
             )
-        assert httpx.get(f"{url}/health").status_code == 503
+        assert httpx.get(f"{url}/health", timeout=3000).status_code == 503
     assert [answer.status_code for answer in answers] == [503, 503]
     assert all(answer.headers["retry-after"] for answer in answers)
     assert ("has stopped" in json.loads(last)["error"]["message"], done) == (True, "[DONE]")
@@ -641,7 +642,7 @@ def test_requests_under_way_get_an_error_object_when_the_engine_dies(make, proce
     ],
 )
 def test_every_error_is_an_error_object(url, path, content, status):
-    answer = httpx.post(url + path, content=content, headers=JSON)
+    answer = httpx.post(url + path, content=content, headers=JSON, timeout=3000)
     assert answer.status_code == status
     error = answer.json()["error"]
     assert error["message"] and error["type"] == "invalid_request_error" and "\n" not in error["message"]
@@ -668,7 +669,7 @@ def test_recursive_and_huge_schemas_are_refused(url, body, reason):
 
 
 def test_headers_and_bodies_must_arrive_in_time(engine, processor, caplog):
-    with serving(engine, processor, read_seconds=0.2) as url:
+    with serving(engine, processor, read_seconds=2.0) as url:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         whole = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         for before in (b"", whole):
@@ -688,9 +689,10 @@ def test_headers_and_bodies_must_arrive_in_time(engine, processor, caplog):
             with socket.create_connection(address, timeout=60) as sock:
                 sock.sendall(b"POST /v1/nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n" + how + b"\r\n\r\n")
                 assert b" 404 " in sock.recv(4096).splitlines()[0]
-                sock.sendall(more)
-                while sock.recv(4096):
-                    pass
+                with contextlib.suppress(ConnectionError):
+                    sock.sendall(more)
+                    while sock.recv(4096):
+                        pass
         assert "Traceback" not in caplog.text
         assert post(url, ASK).status_code == 200
 

@@ -152,7 +152,8 @@ def test_a_forced_call_that_is_cut_is_an_error(client):
 def test_invalid_requests_are_refused_in_one_line_with_the_names_of_this_api(
     roomy_url, change, reason, param
 ):
-    answer = httpx.post(f"{roomy_url}/v1/responses", json={"model": "tiny", "input": "go"} | change)
+    body = {"model": "tiny", "input": "go"} | change
+    answer = httpx.post(f"{roomy_url}/v1/responses", json=body, timeout=3000)
     error = answer.json()["error"]
     assert answer.status_code == 400 and reason in error["message"] and "\n" not in error["message"]
     assert error["param"] == param

@@ -327,7 +327,7 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next(names, app):
             one = stack.enter_context(socket.socket())
             one.setblocking(False)
             one.connect_ex(dead.getsockname())
-        config = GuardConfig(private=(f"http://name.test:{port}",), connect_seconds=4.0)
+        config = GuardConfig(private=(f"http://name.test:{port}",), connect_seconds=20.0)
         guard = stack.enter_context(Guard(config))
         assert get(guard, "name.test", port=port)[:2] == (GRANTED, page(b"/"))
 
