@@ -65,6 +65,8 @@ class OnlineSettings(OnlineConfig):
       tasks_file: JSONL file of tasks on live pages, with `website` and `objective`; each seed plays all of
         them, and `play.judge` judges.
       first_seed: tasks have this seed, then the next one, and so on; held-out tasks are not played.
+      tasks_by: "seed" plays all pages and templates of a seed, then those of the next one; "learnability"
+        plays those more often that are solved about half of the time.
       replays: number of times that an episode is played again that was lost.
       play: how episodes are played.
     """
@@ -73,6 +75,7 @@ class OnlineSettings(OnlineConfig):
     applications: SiteNames = ()
     tasks_file: str = ""
     first_seed: int = 0
+    tasks_by: Literal["seed", "learnability"] = "seed"
     replays: int = safe(2, ge=0)
     play: PlaySettings = PlaySettings()
 
@@ -81,6 +84,10 @@ class OnlineSettings(OnlineConfig):
         if not self.pages and not self.applications and not self.tasks_file:
             raise UserError(
                 "config.pages, config.applications and config.tasks_file are empty: name what is to be played"
+            )
+        if self.tasks_file and self.tasks_by == "learnability":
+            raise UserError(
+                "config.tasks_by=learnability: tasks of config.tasks_file have no seeds; make it seed"
             )
         judge = self.play.judge
         if self.tasks_file and judge.kind in ("none", "actor") and not judge.is_own:

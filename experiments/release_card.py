@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -18,7 +19,7 @@ from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 
 _TITLES = {SFT: "supervised fine-tuning", RL: "Salvage-DS reinforcement learning"}
 # Settings that name local paths, hosts or services.
-_PLACES = ("corpus", "prompts", "eval_prompts", "model", "endpoint", "workers")
+_PLACES = ("corpus", "prompts", "eval_prompts", "replay", "model", "endpoint", "workers")
 _METRICS = (
     "loss/train",
     "eval/",
@@ -43,7 +44,9 @@ def make_card(
     """
     runs = lineage(run)
     root = _base_name(runs)
-    data = {one.folder: describe(one.data) for one in runs}
+    described = {one.folder: [describe(folder) for folder in one.data] for one in runs}
+    data = {folder: list(filter(None, sets)) for folder, sets in described.items()}
+    every = list(itertools.chain(*data.values()))
     license_, license_source = _license(runs, root, settings.license)
     base = root
     if settings.format == "adapter" and len(runs) > 1:
@@ -58,8 +61,8 @@ def make_card(
         rank=run.config["lora"]["rank"],
         stages=[_stage(one, data[one.folder]) for one in reversed(runs)],
         evaluations=evaluations,
-        contamination=_contamination(runs, list(filter(None, data.values())), evaluations),
-        teachers=_teachers(filter(None, data.values())),
+        contamination=_contamination(runs, every, evaluations),
+        teachers=_teachers(every),
         files=files,
     )
 
@@ -85,7 +88,7 @@ def _license(runs: Sequence[TrainingRun], root: str, given: str) -> tuple[str, s
     )
 
 
-def _stage(run: TrainingRun, data: DataSet | None) -> CardStage:
+def _stage(run: TrainingRun, data: Sequence[DataSet]) -> CardStage:
     report = run.report
     parameters = report["parameters"]
     if run.stage == SFT:
@@ -108,12 +111,11 @@ def _stage(run: TrainingRun, data: DataSet | None) -> CardStage:
         for name, value in report["final"].items()
         if name.startswith(_METRICS) and name.count("/") < 2 and isinstance(value, int | float)
     }
-    return CardStage(_TITLES[run.stage], facts, list(_data_lines(data)), settings, metrics)
+    lines = [line for one in data for line in _data_lines(one)]
+    return CardStage(_TITLES[run.stage], facts, lines, settings, metrics)
 
 
-def _data_lines(data: DataSet | None, depth: int = 0) -> Iterator[str]:
-    if data is None:
-        return
+def _data_lines(data: DataSet, depth: int = 0) -> Iterator[str]:
     facts = "".join(f", {key} {value}" for key, value in data.facts.items())
     yield (
         f"{'  ' * depth}- `{data.name}`: {data.records:,} {data.kind.replace('_', ' ')}{facts} "
@@ -130,7 +132,7 @@ def _contamination(
     lines += [line for one in evaluations if (line := _evaluation_line(one))]
     if not lines:
         lines.append("No comparison of the training tasks with benchmarks' questions is on record.")
-    trained = [trained_tasks(run.data) for run in runs]
+    trained = [trained_tasks(folder) for run in runs for folder in run.data]
     if any(tasks is None for tasks in trained):
         return [*lines, "Not all training data was at hand to look for evaluated tasks in it."]
     known = set().union(*filter(None, trained))
@@ -165,7 +167,7 @@ def _evaluation_line(one: Evaluation) -> str:
     )
 
 
-def _teachers(data: Iterator[DataSet]) -> list[str]:
+def _teachers(data: Sequence[DataSet]) -> list[str]:
     """Kinds of actors whose replies were learned from, but for our own program and policy."""
     kinds = {kind for one in data for kind in _kinds(one)}
     return sorted(kinds - {"scripted", "policy"})

@@ -30,14 +30,14 @@ class PlayRequest(Record):
     Attributes:
       workdir: becomes the data set.
       policy: name of the adapters that act.
-      samples: episodes of each task.
+      samples: number of episodes of each task.
       replays: number of times that an episode is played again that site, network or machine ended.
     """
 
     workdir: str
     policy: str
     tasks: tuple[Task, ...]
-    samples: int
+    samples: tuple[int, ...]
     replays: int
 
 
@@ -53,7 +53,8 @@ def play(request: PlayRequest, fleet: Fleet, settings: EpisodeSettings) -> None:
     workdir = Path(request.workdir)
     actor = settings.actor.model_copy(update={"adapters": request.policy})
     judge = judge_config(settings.judge, actor, {})
-    jobs = [Job(task, request.samples, replays=request.replays) for task in request.tasks]
+    each = zip(request.tasks, request.samples, strict=True)
+    jobs = [Job(task, samples, replays=request.replays) for task, samples in each]
     lost, seconds = 0, 0.0
     for _ in range(request.replays + 1):
         played = fleet.run(jobs, workdir, "play", judge, actor)

@@ -137,10 +137,13 @@ class TrainingRun:
         return _on_disk(self.folder / "adapters")
 
     @property
-    def data(self) -> AnyPath:
-        """The data set of its training, as the run has frozen it."""
+    def data(self) -> list[AnyPath]:
+        """The data sets of its training, as the run has frozen them."""
         name = "corpus" if self.stage == SFT else "prompts"
-        return parse_path(self.report.get("data", self.config[name]), f"config.{name}")
+        folders = [parse_path(self.report.get("data", self.config[name]), f"config.{name}")]
+        if replay := self.report.get("replay"):
+            folders.append(parse_path(replay["data"], "config.replay"))
+        return folders
 
 
 def _on_disk(folder: AnyPath) -> Path:

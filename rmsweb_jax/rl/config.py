@@ -23,7 +23,7 @@ class Objective(Settings):
       kl_coef: beta, weight of the KL term; with 0 the divergence is still measured.
       salvage_weight: lambda, weight of the salvage anchor on rejected groups.
       replay_weight: weight of the cross-entropy of replayed replies, as in SFT, see `RlConfig.replay`.
-      replay_kl: weight of the KL term on the same tokens, also with a loss of your own.
+      replay_kl: weight of the KL divergence of the SFT policy from the trained one on the same tokens.
     """
 
     loss: Annotated[str, part_name("salvage_ds")] = "salvage_ds"
@@ -32,7 +32,7 @@ class Objective(Settings):
     kl_coef: float = Field(default=1e-3, ge=0)
     salvage_weight: float = Field(default=0.10, ge=0)
     # The paper has no replay.
-    replay_weight: float = Field(default=0.1, ge=0)
+    replay_weight: float = Field(default=0.0, ge=0)
     replay_kl: float = Field(default=0.0, ge=0)
 
 
@@ -102,7 +102,7 @@ class RlConfig(ComputeConfig):
       eval_prompts: folder of mined prompts whose held-out share is evaluated on; "": that of `prompts`.
       corpus: "mined" (RL prompts), or "full" (the actions among SFT samples: no failure-mode mining).
       replay: folder of an SFT corpus, whose actions hold the policy to what it knew; "": none.
-      replay_samples: actions of `replay` in each optimizer step.
+      replay_samples: actions of `replay` in each mini-batch; its epochs repeat them.
       model: folder of the SFT policy in Hugging Face layout, adapters merged.
       lora: fresh adapters on the attention projections.
       max_prompt_tokens: longer prompts are dropped and counted.
@@ -194,6 +194,12 @@ class RlConfig(ComputeConfig):
                 f"config.train_groups is {self.train_groups}: make it a multiple of "
                 f"config.mini_batch_groups ({self.mini_batch_groups})"
             )
+        if bool(self.replay) != bool(self.objective.replay_weight or self.objective.replay_kl):
+            raise UserError(
+                f"config.replay is {self.replay!r}, config.objective.replay_weight "
+                f"{self.objective.replay_weight:g} and replay_kl {self.objective.replay_kl:g}: give both a "
+                "corpus and a weight, or neither"
+            )
         if self.rollout_engine == "endpoint":
             self.endpoint.check()
         return self
@@ -242,6 +248,10 @@ class OnlineConfig(RlConfig):
             raise UserError(
                 f"config.max_staleness is {self.max_staleness}: online runs play one batch ahead at most, "
                 "make it 0 or 1"
+            )
+        if self.anchor_solved and not self.objective.salvage_weight:
+            raise UserError(
+                "config.anchor_solved is True and config.objective.salvage_weight 0: give the anchor a weight"
             )
         if self.corpus != "mined":
             raise UserError(f"config.corpus is {self.corpus!r}: make it 'mined' in an online run")

@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -61,6 +62,31 @@ class Begun(NamedTuple):
     complete: bool
 
 
+# Success rate of a template before it is played, and the weight of a task's in the mean.
+FIRST_RATE, _NEWEST = 0.5, 0.3
+
+
+class Tallied(NamedTuple):
+    """What was played of a template.
+
+    Attributes:
+      tasks: number of tasks.
+      rate: success rate, in which newer tasks weigh more.
+    """
+
+    tasks: int
+    rate: float
+
+
+# By template.
+Tally = Mapping[str, Tallied]
+
+
+def template_of(task_id: str) -> str:
+    """Returns a page or a template of an application: a task's id without its seed."""
+    return task_id.rpartition("/")[0]
+
+
 class EpisodeSource(Protocol):
     """What plays episodes, on any browsers."""
 
@@ -68,13 +94,14 @@ class EpisodeSource(Protocol):
         """Returns the ids of the tasks `first` to `first + count - 1` of the run's order."""
         ...
 
-    def begin(self, first: int, count: int, samples: int, policy: str) -> None:
-        """Begins `samples` episodes of each of the tasks `first` to `first + count - 1` of the run's order.
+    def begin(self, first: int, count: int, policy: str, tally: Tally) -> None:
+        """Begins the episodes of the run's tasks `first` to `first + count - 1`.
 
         The same call of a run that was killed goes on with the episodes that had ended.
 
         Args:
           policy: name of the adapters at the server.
+          tally: what was played before.
 
         Raises:
           UserError: they cannot be begun.
@@ -153,6 +180,7 @@ class EpisodeRollouts(Rollouts):
       endpoint: the server that the episodes' actor asks, with the policy loaded.
       data: mined prompts: those of a task that no episode solves serve as salvage targets.
       position: tasks that earlier runs have played.
+      tally: of these.
     """
 
     def __init__(
@@ -162,6 +190,7 @@ class EpisodeRollouts(Rollouts):
         data: RlData,
         config: OnlineConfig,
         position: int = 0,
+        tally: Tally = MappingProxyType({}),
     ):
         super().__init__(
             endpoint,
@@ -173,6 +202,7 @@ class EpisodeRollouts(Rollouts):
             position=position,
         )
         self._source, self._endpoint, self._config = source, endpoint, config
+        self.tally = dict(tally)
         # Name of the policy by which tasks are under way, and why the first process could not begin them.
         self._playing = ""
         self._failed: UserError | None = None
@@ -215,11 +245,16 @@ class EpisodeRollouts(Rollouts):
             # It is played again once the cause is corrected.
             _set_aside(folder)
             raise
+        for task_id, group in groups.items():
+            tasks, rate = self.tally.get(name := template_of(task_id), Tallied(0, FIRST_RATE))
+            if len(group.rewards):
+                rate += _NEWEST * (float(group.rewards.mean()) - rate)
+            self.tally[name] = Tallied(tasks + 1, rate)
         self.position += count
         self.limit = self.position
         if self._config.max_staleness and self.version + 1 < self._config.iterations:
             self._play(count, self._endpoint.policy)
-        return groups
+        return list(groups.values())
 
     def close(self) -> None:
         if self._playing and is_first():
@@ -232,7 +267,7 @@ class EpisodeRollouts(Rollouts):
         self._endpoint.held.add(policy)
         if is_first():
             try:
-                self._source.begin(self.position, count, self._config.num_samples, policy)
+                self._source.begin(self.position, count, policy, self.tally)
             except UserError as error:
                 self._failed = error
 
@@ -253,15 +288,16 @@ class EpisodeRollouts(Rollouts):
             raise failed
         return Path(outcome["folder"])
 
-    def _groups(self, folder: Path, policy: str) -> list[Group]:
+    def _groups(self, folder: Path, policy: str) -> dict[str, Group]:
+        """Returns the group of each task."""
         episodes: defaultdict[str, list[Trajectory]] = defaultdict(list)
         for trajectory in read_dataset(folder, Trajectory):
             episodes[trajectory.task.task_id].append(trajectory)
         encoder = Encoder(self._data.encoder.processor, ImageStore(folder))
         # Data sets are sorted by task: of surplus groups always those of the same pages would be left out.
         order = sorted(episodes, key=lambda task_id: stable_hash(self._seed, task_id))
-        groups = [self._group(task_id, episodes[task_id], encoder, policy) for task_id in order]
-        check_faults(groups, self._config.max_masked, folder)
+        groups = {task_id: self._group(task_id, episodes[task_id], encoder, policy) for task_id in order}
+        check_faults(list(groups.values()), self._config.max_masked, folder)
         steps = [step for runs in episodes.values() for run in runs for step in run.steps]
         if steps and not any(step.results for step in steps):
             raise UserError(
@@ -300,7 +336,7 @@ class EpisodeRollouts(Rollouts):
             left_out = [_select(turn, turn.advantages <= 0) for turn in turns]
             turns = [_select(turn, turn.advantages > 0) for turn in turns]
             turns, left_out = ([turn for turn in some if turn.responses] for some in (turns, left_out))
-        if fate != "accepted" and rewards.max() < COMPETENT_REWARD:
+        if fate != "accepted" and rewards.max() < COMPETENT_REWARD and config.objective.salvage_weight:
             turns += [Turn.of_target(self._data.prompt(number)) for number in self._salvage[task_id]]
         if fate == "solved" and config.anchor_solved:
             turns += self._own_success(scored, encoder)
@@ -309,14 +345,14 @@ class EpisodeRollouts(Rollouts):
         )
 
     def _own_success(self, runs: Sequence[Trajectory], encoder: Encoder) -> list[Turn]:
-        """Returns the shortest success as targets of the anchor, without replies that had to be repaired."""
+        """Returns the shortest success as targets of the anchor, without repaired or failed replies."""
         config, task = self._config, runs[0].task
         # Not one whose answer says that there is no answer, as in the SFT corpus.
-        solved = [run for run in runs if run.success and run.declared_success]
+        solved = [run for run in runs if run.success and run.declared_success is not False]
         shortest = min(solved, key=lambda run: len(run.steps)).steps if solved else ()
         turns = []
         for step in shortest:
-            if step.error or step.repaired:
+            if step.error or step.repaired or any(result.error for result in step.results):
                 continue
             name, given = (
                 f"{task.task_id}/{step.number}",

@@ -262,15 +262,16 @@ def salvage_ds(
 def with_replay(loss: Loss) -> Loss:
     """Adds what holds the policy on replayed replies, under any loss.
 
-    L + replay_weight sum_t replay_weight_t (-log pi) + replay_kl sum_t replay_weight_t k3
+    L + replay_weight sum_t replay_weight_t (-log pi) + replay_kl sum_t replay_weight_t k3(ref || pi)
     """
 
     def whole(log_probs: jax.Array, batch: TokenBatch, objective: Objective) -> LossAndMetrics:
         value, metrics = loss(log_probs, batch, objective)
         replay = jnp.sum(-log_probs * batch.replay_weight)
-        kl = jnp.sum(low_var_kl(log_probs, jnp.asarray(batch.ref_log_probs)) * batch.replay_weight)
+        # These tokens were not drawn from the policy: this direction has a gradient where it has lost one.
+        kl = jnp.sum(low_var_kl(jnp.asarray(batch.ref_log_probs), log_probs) * batch.replay_weight)
         value += objective.replay_weight * replay + objective.replay_kl * kl
-        return value, metrics | {"replay_loss": replay, "replay_kl": kl}
+        return value, metrics | {"replay/loss": replay, "replay/kl": kl}
 
     return whole
 

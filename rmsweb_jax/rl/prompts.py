@@ -93,7 +93,7 @@ def open_rl_data(
     workdir: Path,
     least: int = 0,
     threads: int = 1,
-    score: Callable[[str, str], float] = score_response,
+    score: Callable[[str, str], float] | None = score_response,
 ) -> RlData:
     """Reads prompts, drops those over `max_prompt_tokens` (counted, never cut) and splits the rest.
 
@@ -103,14 +103,16 @@ def open_rl_data(
       workdir: folder on disk that keeps the prompts' sizes.
       least: training prompts that one generation batch needs.
       threads: prompts that are measured at a time.
-      score: the reward that is trained on; a target must score 1 by it and by the polarized reward.
+      score: the reward that is trained on; a target must score 1 by it and by the polarized reward. None:
+        no reward is.
 
     Raises:
       UserError: the folder cannot be read, a target does not score 1.0 against itself, or too few prompts
         are left.
     """
     records = RecordSource(folder, RlPrompt) if corpus == "mined" else RecordSource(folder, SftSample)
-    spread(len(records), lambda number: _check_target(as_sample(records[number]), folder, score))
+    if score is not None:
+        spread(len(records), lambda number: _check_target(as_sample(records[number]), folder, score))
     sizes, dropped, numbers = {}, [], {}
     train: list[int] = []
     held: list[int] = []
@@ -124,6 +126,11 @@ def open_rl_data(
         sizes[number], numbers[size.sample_id] = size, number
         # By task, not by prompt: the prompts of one task are alike.
         (held if is_held_out(size.task_id, held_out) else train).append(number)
+    if not train and score is None:
+        raise UserError(
+            f"{folder}: no action can be replayed: {len(held)} are held out, {len(dropped)} are over "
+            f"{max_prompt_tokens} tokens"
+        )
     if len(train) < least:
         raise UserError(
             f"{folder}: {len(train)} training prompts ({len(held)} are held out, {len(dropped)} are over "

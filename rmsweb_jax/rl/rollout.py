@@ -551,8 +551,8 @@ def mini_batches(sampled_groups: SampledGroups, config: RlConfig) -> list[MiniBa
 
 
 def add_replay(batches: Sequence[MiniBatch], data: RlData, config: RlConfig, version: int) -> list[MiniBatch]:
-    """Adds actions of the replayed corpus to each optimizer step, drawn anew for each of them."""
-    rng = np.random.default_rng((config.seed, version))
+    """Adds actions of the replayed corpus to each mini-batch, drawn anew for each of them."""
+    rng = np.random.default_rng((config.seed, version, 1))
     count = min(config.replay_samples, len(data.train))
     drawn = [rng.choice(data.train, count, replace=False) for _ in batches]
     return [

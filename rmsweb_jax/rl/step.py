@@ -312,7 +312,13 @@ def _no_tree(number: int) -> Tree:
 
 
 def rl_packer(
-    sizes: Sequence[SampleSize], config: RlConfig, model: Qwen3VLConfig, shards: int, *, online: bool = False
+    sizes: Sequence[SampleSize],
+    config: RlConfig,
+    model: Qwen3VLConfig,
+    shards: int,
+    *,
+    online: bool = False,
+    replay: Sequence[SampleSize] = (),
 ) -> Packer:
     """Chooses the rows of a run by packing steps of random prompts.
 
@@ -321,6 +327,7 @@ def rl_packer(
 
     Args:
       online: rows fit the longest prompt and the largest screenshot that the limits allow.
+      replay: sizes of the replayed corpus.
 
     Raises:
       UserError: a prompt and one response do not fit a row.
@@ -331,7 +338,7 @@ def rl_packer(
     if config.mini_batch_of == "all":
         accepted, salvaged = accepted - salvaged // 2, salvaged // 2
     targets = np.asarray([size.num_targets for size in sizes])
-    longest = max(config.max_response_tokens, int(targets.max()))
+    longest = max(config.max_response_tokens, *(size.num_targets for size in (*sizes, *replay)))
     steps = []
     for _ in range(_TRIALS):
         chosen = rng.choice(len(sizes), accepted + salvaged, replace=len(sizes) < accepted + salvaged)
@@ -340,7 +347,11 @@ def rl_packer(
             responses = rng.choice(targets, config.num_samples + (number >= accepted))
             responses[rng.random(len(responses)) < _RUNAWAYS] = config.max_response_tokens
             step.append(TreeSize(size.prompt_length, tuple(responses.tolist()), size.patches))
+        if replay:
+            drawn = [replay[index] for index in rng.choice(len(replay), config.replay_samples)]
+            step += [TreeSize(size.prompt_length, (size.num_targets,), size.patches) for size in drawn]
         steps.append(step)
+    sizes = [*sizes, *replay]
     patches = [count for size in sizes for count in size.patches]
     prompts = [size.prompt_length for size in sizes]
     if online:

@@ -32,6 +32,7 @@ from rmsweb_jax.rl.config import OnlineConfig, RlConfig
 from rmsweb_jax.rl.episodes import (
     EpisodeRollouts,
     EpisodeSource,
+    Tallied,
     count_targets,
     episode_metrics,
 )
@@ -104,10 +105,11 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     make_packer = functools.cache(
         functools.partial(
             rl_packer,
-            [*data.sizes.values(), *(replay.sizes.values() if replay else ())],
+            list(data.sizes.values()),
             config,
             processor.config,
             online=episodes is not None,
+            replay=list(replay.sizes.values()) if replay else (),
         )
     )
     chosen = choose_mesh(config.mesh, processor.config, lambda rows: make_packer(rows).expected_fill)
@@ -159,14 +161,16 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
     # seed, the policy's version and the prompt, so that there is no generator to restore. `fresh` is the rest
     # of the state: a resumed run needs all of it to end bit for bit the same.
     checkpoints = Checkpoints(workdir / "checkpoints", config.checkpoints_kept, identity=identity)
-    every, fresh = config.checkpoint_every, {"position": 0, "kept": []}
+    every, fresh = config.checkpoint_every, {"position": 0, "kept": [], "tally": {}}
     with Loop(STAGE, workdir, config.iterations, every, begin, checkpoints, state, fresh) as loop:
         state = loop.state
         rollouts = make_rollouts(config, sampler, data, loop.extra, episodes)
         loop.callback(rollouts.close)
 
         def rest() -> dict[str, Any]:
-            return {"position": rollouts.position, "kept": groups_to_json(rollouts.kept())}
+            tally = rollouts.tally if isinstance(rollouts, EpisodeRollouts) else {}
+            kept = groups_to_json(rollouts.kept())
+            return {"position": rollouts.position, "kept": kept, "tally": tally}
 
         # 5. The loop: sample and score until enough groups pass both gates, then update. Metrics are those of
         # the policy that sampled.
@@ -199,6 +203,9 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             state = updated.state
             for group in sampled_groups.generated:
                 group.release()
+            for batch in batches:
+                for turn in batch.replayed:
+                    turn.prompt.release()
             metrics |= sampled | updated.metrics
             if iteration == loop.first:
                 packer.warn(metrics["update/useful_flops"])
@@ -243,7 +250,7 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
             **data.summary(),
             **targets,
             "held_out": len(held_out.held_out),
-            "replay": replay.summary() if replay else {},
+            "replay": {"data": str(replay.records.folder), **replay.summary()} if replay else {},
             "first": rows[0],
             "final": rows[-1] | final,
         }
@@ -296,7 +303,7 @@ def open_prompts(
         score=find_reward(config.reward),
     )
     evaluated = opened(folders["evaluation prompts"], corpus="mined") if config.eval_prompts else data
-    replay = opened(folders["replay"], corpus="full", least=1) if config.replay else None
+    replay = opened(folders["replay"], corpus="full", score=None) if config.replay else None
     return data, evaluated, replay, identity
 
 
@@ -311,7 +318,9 @@ def make_rollouts(
     position, gate = extra["position"], find_gate(config.gate, config.num_samples)
     if episodes is not None:
         assert isinstance(config, OnlineConfig) and isinstance(sampler, Endpoint)
-        return EpisodeRollouts(episodes, sampler, data, config, position)
+        # Earlier versions kept none.
+        tally = {name: Tallied(*one) for name, one in extra.get("tally", {}).items()}
+        return EpisodeRollouts(episodes, sampler, data, config, position, tally)
     return Rollouts(
         sampler,
         data,

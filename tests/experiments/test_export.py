@@ -32,7 +32,7 @@ from rmsweb_jax.qwen3_vl.layers import LoRAParam
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import ImagePart, Message, RlPrompt, TextPart
+from rmsweb_jax.records.schema import ImagePart, Message, RlPrompt, SftSample, TextPart
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import Settings, from_config
 from rmsweb_jax.sft import train as sft_train
@@ -350,6 +350,23 @@ def test_the_rl_card_lists_both_trainings_and_trained_tasks(rl_run, tmp_path):
     assert "1 of 12 tasks of WebVoyager (rl) were trained on" in card.text
     assert "1 of 4 training tasks repeat one of its 643 questions" in card.text
     assert "same\\_id 1" in card.text and "/home/x" not in card.text
+
+
+def test_a_replayed_corpus_is_on_the_card(rl_run, tmp_path):
+    run, corpus = tmp_path / "rl", tmp_path / "replayed"
+    shutil.copytree(rl_run, run)
+    made = {"task_id": "t99", "site": "s", "kind": "action", "response": REPLY % 1}
+    sample = SftSample(sample_id="s", messages=random_messages(0, ImageStore(corpus), 1), **made)
+    write_dataset(corpus, [sample], "sft_samples", {"teacher": "y"})
+    for name, change in (("report", {"replay": {"data": str(corpus)}}), ("config", {"replay": str(corpus)})):
+        path = run / f"{name}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    seen = make_results("rl", "webvoyager", 0.5, tasks=range(12))
+    table = seen.table.replace({"task_id": {seen.tasks[0]: "t99"}})
+    folder = write_evaluation(tmp_path / "e", dataclasses.replace(seen, table=table))
+    text = (release(run, tmp_path, results=f"rl={folder}") / "README.md").read_text()
+    assert "`replayed`: 1 sft samples, teacher y" in text and str(tmp_path) not in text
+    assert "1 of 12 tasks of WebVoyager (rl) were trained on" in text
 
 
 def test_the_contamination_check_of_the_tasks_is_on_the_card(rl_run, tmp_path):

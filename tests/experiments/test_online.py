@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import chex
@@ -22,6 +23,7 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt, Trajectory
+from rmsweb_jax.rl.episodes import Tallied, template_of
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.training.metrics import read_metrics
 from tests.evaluation.rows import write_lines
@@ -32,6 +34,7 @@ from tests.policies import REPLY, random_messages, weights
 
 # Each takes a server and several browsers.
 pytestmark = pytest.mark.timeout(0)
+JUDGED = {"judge": {"kind": "chat", "model": "judge", "base_url": "http://judge.test/v1"}}
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +162,30 @@ def test_tasks_come_seed_by_seed_and_without_held_out_ones():
     assert not any(is_held_out(task.task_id, 0.5) for task in first)
 
 
+def test_tasks_by_learnability_are_those_that_are_solved_sometimes():
+    pages = ("click-button", "enter-text", "click-option")
+    given = {"pages": pages, "held_out": 0.3, "first_seed": 7, "num_samples": 4}
+    names = [f"miniwob/{page}" for page in pages]
+    tally = dict(zip(names, (Tallied(30, 1.0), Tallied(20, 0.5), Tallied(10, 0.05)), strict=True))
+    order = TaskOrder(settings(tasks_by="learnability", **given))
+    batch = order.batch(60, 400, tally)
+    counts = Counter(template_of(task.task_id) for task, _ in batch)
+    # Weights 0.05, 0.25 and 0.05.
+    assert [round(counts[name] / 400, 1) for name in names] == [0.1, 0.7, 0.1]
+    samples = {template_of(task.task_id): number for task, number in batch}
+    assert [samples[name] for name in names] == [4, 4, 8]
+    assert len({task.task_id for task, _ in batch}) == 400
+    assert not any(is_held_out(task.task_id, 0.3) for task, _ in batch)
+    # Each page goes on behind the tasks that were played, and a resumed run begins the same ones.
+    assert TaskOrder(settings(tasks_by="learnability", **given)).batch(60, 400, tally) == batch
+    in_order = [task for task in order[range(400)] if template_of(task.task_id) == names[0]]
+    assert [task for task, _ in batch if template_of(task.task_id) == names[0]][:3] == in_order[30:33]
+    # At first all pages are alike, and so are the tasks and their numbers by seed.
+    assert len({template_of(task.task_id) for task, _ in order.batch(0, 12, {})}) == 3
+    by_seed = TaskOrder(settings(**given)).batch(3, 5, tally)
+    assert by_seed == [(task, 4) for task in order[range(3, 8)]]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -170,6 +197,10 @@ def test_tasks_come_seed_by_seed_and_without_held_out_ones():
         (
             {"tasks_file": "tasks.jsonl", "play": {"judge": {"kind": "actor"}}},
             "config.play.judge.kind is 'actor': .* name a judge, other than the policy itself",
+        ),
+        (
+            {"tasks_file": "tasks.jsonl", "play": JUDGED, "tasks_by": "learnability"},
+            "config.tasks_by=learnability: tasks of config.tasks_file have no seeds",
         ),
         ({"max_staleness": 2}, "config.max_staleness is 2: online runs play one batch ahead at most"),
         ({"max_masked": 2.0}, "config.max_masked is 2.0"),
@@ -224,7 +255,6 @@ def browsers(pid: int) -> list[psutil.Process]:
 
 
 SHOP = {"website": "http://shop.test/", "objective": "Buy a lamp."}
-JUDGED = {"judge": {"kind": "chat", "model": "judge", "base_url": "http://judge.test/v1"}}
 
 
 @pytest.mark.parametrize(

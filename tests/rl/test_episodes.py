@@ -15,7 +15,15 @@ from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ActionResult, CallUsage, Incident, RlPrompt, SampledTokens
 from rmsweb_jax.rl.config import Objective, OnlineConfig
-from rmsweb_jax.rl.episodes import TOO_FEW, Begun, EpisodeRollouts, count_targets, episode_metrics, masked
+from rmsweb_jax.rl.episodes import (
+    TOO_FEW,
+    Begun,
+    EpisodeRollouts,
+    Tallied,
+    count_targets,
+    episode_metrics,
+    masked,
+)
 from rmsweb_jax.rl.metrics import readable_groups, rollout_metrics
 from rmsweb_jax.rl.prompts import open_rl_data
 from rmsweb_jax.rl.rollout import MiniBatch, SampledGroups, mini_batches
@@ -76,7 +84,7 @@ class Source:
     def __init__(self, folder, begun=None):
         self.folder, self.earlier, self.calls, self.stopped = folder, begun, [], 0
 
-    def begin(self, first, count, samples, policy):
+    def begin(self, first, count, policy, tally):
         self.calls.append((first, policy))
 
     def begun(self, first):
@@ -147,6 +155,18 @@ def test_each_prompt_of_the_episodes_is_computed_once(tmp_path, encoder, data):
     assert episode_metrics([group])["episodes/turns"] == 5
     rows = list(readable_groups([group], encoder.processor.decode_response, 2))
     assert rows[0]["responses"][0]["field"] == "" and rows[0]["target"] == ""
+
+
+def test_what_was_played_is_counted_by_template(tmp_path, encoder, data):
+    folder = tmp_path / "episodes"
+    write_dataset(folder, [episode(encoder, 1), episode(encoder, 2, outcome="crashed")], "trajectories")
+    rollouts = EpisodeRollouts(
+        *(Source(folder), Server(POLICY), data, CONFIG),  # pyright: ignore
+        tally={"miniwob/p": Tallied(3, 0.4), "miniwob/q": Tallied(1, 1.0)},
+    )
+    rollouts.take(1)
+    rollouts.close()
+    assert rollouts.tally == {"miniwob/p": (4, pytest.approx(0.4 + 0.3 * 0.6)), "miniwob/q": (1, 1.0)}
 
 
 def test_failures_may_weigh_less(tmp_path, encoder, data):

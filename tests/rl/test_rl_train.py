@@ -32,6 +32,7 @@ from rmsweb_jax.records.schema import RlPrompt, SftSample
 from rmsweb_jax.rl import metrics as evaluate_module
 from rmsweb_jax.rl import train as train_module
 from rmsweb_jax.rl.config import RlConfig
+from rmsweb_jax.rl.prompts import open_rl_data
 from rmsweb_jax.rl.rollout import Rollouts
 from rmsweb_jax.rl.train import train
 from rmsweb_jax.settings import from_config
@@ -447,19 +448,23 @@ def corpus(tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_policy_keeps_what_is_replayed(config, corpus, tmp_path, monkeypatch):
+def test_the_policy_keeps_what_is_replayed(config, corpus, tmp_path):
     """The same run twice, with and without a weight of the replay, measured on other actions of it."""
     config.replay, config.replay_samples, config.max_response_tokens = str(corpus), 3, 40
-    config.objective.replay_kl, config.epochs, config.iterations = 0.1, 2, 4
+    config.objective.replay_kl, config.epochs, config.iterations = 0.01, 2, 3
     losses = {}
     for weight in (0.0, 3.0):
         config.objective.replay_weight = weight
         report = run(config, tmp_path / f"{weight}")
-        losses[weight] = [row["replay_loss"] for row in read_metrics(tmp_path / f"{weight}")]
+        losses[weight] = [row["replay/loss"] for row in read_metrics(tmp_path / f"{weight}")]
     assert report["replay"]["prompts"] == 7
     # The first iteration's first step is the same.
     assert losses[3.0][-1] < losses[0.0][-1] - 0.5, losses
-    assert all(row["replay_kl"] > 0 for row in read_metrics(tmp_path / "3.0"))
+    assert all(row["replay/kl"] > 0 for row in read_metrics(tmp_path / "3.0"))
+    encoder = Encoder.load(Path(config.model), ImageStore(corpus), 4096)
+    limits = {"max_prompt_tokens": 8, "held_out": 0.0, "workdir": tmp_path}
+    with pytest.raises(UserError, match="no action can be replayed: 0 are held out, 7 are over 8 tokens"):
+        open_rl_data(corpus, encoder, corpus="full", score=None, **limits)
 
 
 def test_the_full_corpus_is_the_actions_of_the_sft_corpus(config, prompts, corpus, tmp_path):
@@ -482,6 +487,7 @@ def test_settings_that_cannot_work_are_one_line(config):
         ("rollout_engine", "vllm"),
         ("cache_dtype", "int4"),
         ("model", ""),
+        ("replay", "corpus"),  # Without a weight.
     ):
         values = {**config.to_dict(), key: value}
         with pytest.raises(UserError, match=f"config.{key} is "):
@@ -500,6 +506,9 @@ def test_paper_variants_hold_the_papers_values():
             "clip_high": 0.32,
             "kl_coef": 1e-3,
             "salvage_weight": 0.10,
+            # The paper has no replay.
+            "replay_weight": 0.0,
+            "replay_kl": 0.0,
         }
         groups = (
             config.train_groups,

@@ -120,12 +120,12 @@ def test_replayed_replies_are_held_whole_and_each_weighs_the_same(policy, make_t
         total = policy.add(total, policy.params, micro, old_log_probs=new, ref_log_probs=ref)
         for row, branches in enumerate(micro.scored.branch):
             for branch in set(branches.tolist()) - {0}:
-                logs, x = (np.asarray(one[row], np.float64)[branches == branch] for one in (new, ref - new))
+                logs, x = (np.asarray(one[row], np.float64)[branches == branch] for one in (new, new - ref))
                 means.append(-logs.mean())
                 apart.append(np.minimum(np.exp(x) - x - 1, KL_BOUND).mean())
     assert len(means) == 4 and total.sums.metrics["pg_loss"] == total.sums.metrics["kl_ref"] == 0
-    np.testing.assert_allclose(total.sums.metrics["replay_loss"], np.mean(means), rtol=1e-5)
-    np.testing.assert_allclose(total.sums.metrics["replay_kl"], np.mean(apart), rtol=1e-4)
+    np.testing.assert_allclose(total.sums.metrics["replay/loss"], np.mean(means), rtol=1e-5)
+    np.testing.assert_allclose(total.sums.metrics["replay/kl"], np.mean(apart), rtol=1e-4)
     np.testing.assert_allclose(total.sums.loss, 0.5 * np.mean(means) + 0.3 * np.mean(apart), rtol=1e-5)
 
 
