@@ -28,6 +28,7 @@ async def play(given: dict[str, Any], page: str, seed: int) -> dict[str, Any]:
         headless=True,
         chromium_sandbox=False,
         enable_default_extensions=False,
+        keep_alive=True,  # The page is read after the run.
     )
     await browser.start()
     try:
