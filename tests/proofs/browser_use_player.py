@@ -18,7 +18,7 @@ from typing import Any
 os.environ |= {"ANONYMIZED_TELEMETRY": "false", "BROWSER_USE_CLOUD_SYNC": "false"}
 os.environ |= {"BROWSER_USE_VERSION_CHECK": "false", "BROWSER_USE_CONFIG_DIR": tempfile.mkdtemp()}
 
-from browser_use import Agent, Browser, ChatOpenAI  # pyright: ignore[reportMissingImports]
+from browser_use import Agent, Browser, ChatOpenAI, Tools  # pyright: ignore[reportMissingImports]
 
 
 async def play(given: dict[str, Any], page: str, seed: int) -> dict[str, Any]:
@@ -45,6 +45,7 @@ async def play(given: dict[str, Any], page: str, seed: int) -> dict[str, Any]:
             task=task,
             browser=browser,
             llm=ChatOpenAI(model=given["model"], base_url=given["server"], api_key="none", temperature=0.2),
+            tools=Tools(exclude_actions=given["excluded"]),
             use_vision=False,
             use_judge=False,
             llm_timeout=1800,

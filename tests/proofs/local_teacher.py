@@ -30,6 +30,11 @@ SEEDS, ROUNDS, STEPS = 2, 2, 4
 TASKS = [(page, seed) for seed in range(SEEDS) for page in PAGES]
 # browser-use's prompt is five times as long: it plays the first seed alone.
 PEER, PEER_TASKS = ("browser-use==0.13.14",), TASKS[: len(PAGES)]
+# Actions that it does without: with all of them the small model opens the page's address again and again.
+PEERS: dict[str, list[str]] = {
+    "browser-use": [],
+    "browser-use, no navigation": ["search", "navigate", "go_back", "switch", "close"],
+}
 
 
 def main() -> None:
@@ -40,12 +45,13 @@ def main() -> None:
     stage("collect", "local", FOLDER, **{"actor.model": model, "actor.base_url": server}, **limits)
     runs = sorted(read_dataset(FOLDER, Trajectory), key=lambda one: one.attempt)
     reflections = [Reflection.model_validate_json(line) for line in _lines(FOLDER / "reflections.jsonl")]
-    report(runs, len(reflections), browser_use(model, server))
+    report(runs, len(reflections), {name: browser_use(name, model, server) for name in PEERS})
 
 
-def browser_use(model: str, server: str) -> dict[str, dict[str, Any]]:
+def browser_use(name: str, model: str, server: str) -> dict[str, dict[str, Any]]:
     """What browser-use has done, by task."""
-    given, out = FOLDER / "browser_use_tasks.json", FOLDER / "browser_use.json"
+    stem = name.replace(",", "").replace("-", "_").replace(" ", "_")
+    given, out = FOLDER / "browser_use_tasks.json", FOLDER / f"{stem}.json"
     python = install("browser_use", PEER, ours=False)
     with MiniWobServer() as pages:
         scripts = {
@@ -54,7 +60,12 @@ def browser_use(model: str, server: str) -> dict[str, dict[str, Any]]:
             "chromium": find_programs(BrowserConfig())[0],
         }
         served = {"url": f"http://127.0.0.1:{pages.port}", "model": model, "server": server}
-        settings = {"steps": STEPS, "settings": {"flash_mode": True}, "tasks": PEER_TASKS}
+        settings = {
+            "steps": STEPS,
+            "settings": {"flash_mode": True},
+            "tasks": PEER_TASKS,
+            "excluded": PEERS[name],
+        }
         given.write_text(json.dumps({**scripts, **served, **settings}))
         player = ROOT / "tests/proofs/browser_use_player.py"
         subprocess.run([python, player, given, out], check=True)
@@ -79,7 +90,9 @@ def replies(steps: Sequence[Step]) -> dict[str, Any]:
     }
 
 
-def report(runs: Sequence[Trajectory], reflections: int, peer: Mapping[str, dict[str, Any]]) -> None:
+def report(
+    runs: Sequence[Trajectory], reflections: int, peers: Mapping[str, Mapping[str, dict[str, Any]]]
+) -> None:
     found = replies([step for run in runs for step in run.steps])
     by_task = defaultdict(list)
     for run in runs:
@@ -88,11 +101,8 @@ def report(runs: Sequence[Trajectory], reflections: int, peer: Mapping[str, dict
     solved = [sum(run.success for run in runs if run.attempt == number) for number in range(1, ROUNDS + 1)]
     paid = [sum(run.reward == 1 for run in runs if run.attempt == number) for number in range(1, ROUNDS + 1)]
     ever = sum(any(run.reward == 1 for run in one) for one in by_task.values())
-    peer_paid = sum(one["reward"] == 1 for one in peer.values())
-    firsts = [by_task[name][0] for name in peer]
+    firsts = [by_task[f"{page}/{seed}"][0] for page, seed in PEER_TASKS]
     ours_paid = sum(run.reward == 1 for run in firsts)
-    peer_valid, peer_steps = (sum(one[key] for one in peer.values()) for key in ("valid", "steps"))
-    step_s = sum(one["seconds"] for one in peer.values()) / max(1, peer_steps)
     checks: list[Check] = [
         (
             f"all tasks are over: solved, or tried {ROUNDS} times with a reflection between",
@@ -108,16 +118,17 @@ def report(runs: Sequence[Trajectory], reflections: int, peer: Mapping[str, dict
         ("of them in each round", " / ".join(map(str, solved)), None),
         ("episodes paid by the page in each round, claimed or not; tasks", f"{paid}; {ever}", None),
         (
-            "browser-use, seed 0: tasks paid by the page; its valid replies; seconds a step",
-            f"{peer_paid} of {len(peer)}; {peer_valid} of {peer_steps}; {step_s:.0f}",
-            None,
-        ),
-        (
-            "ours in the first round of these: tasks paid by the page; seconds a step",
+            "ours at seed 0 in the first round: tasks paid by the page; seconds a step",
             f"{ours_paid} of {len(firsts)}; {_seconds_a_step(firsts):.0f}",
             None,
         ),
     ]
+    for name, peer in peers.items():
+        sums = {key: sum(one[key] for one in peer.values()) for key in ("valid", "steps", "seconds")}
+        paid_tasks = sum(one["reward"] == 1 for one in peer.values())
+        found_there = f"{paid_tasks} of {len(peer)}; {sums['seconds'] / max(1, sums['steps']):.0f}"
+        found_there += f"; {sums['valid']} of {sums['steps']} replies valid"
+        checks.append((f"{name} at seed 0: tasks paid by the page; seconds a step", found_there, None))
     rows = [
         {
             "task": f"{page}, seed {seed}",
@@ -125,7 +136,7 @@ def report(runs: Sequence[Trajectory], reflections: int, peer: Mapping[str, dict
                 f"round {number}": _result(by_task[f"{page}/{seed}"], number)
                 for number in range(1, ROUNDS + 1)
             },
-            "browser-use": _peer(peer.get(f"{page}/{seed}")),
+            **{name: _peer(peer.get(f"{page}/{seed}")) for name, peer in peers.items()},
         }
         for page, seed in TASKS
     ]
@@ -133,7 +144,8 @@ def report(runs: Sequence[Trajectory], reflections: int, peer: Mapping[str, dict
 {os.environ["MODEL"]}, a model that takes text alone, plays ten easy pages of MiniWoB++,
 {SEEDS} seeds each. A task has {ROUNDS} rounds of at most {STEPS} steps, the last for `done` alone, with a
 reflection of the same model between them; a task that the first round has solved has no second. browser-use
-has one round of as many steps at seed 0, its `flash_mode`, no images, and the same temperature.
+has one round of as many steps at seed 0, its `flash_mode`, no images, and the same temperature; and once more
+without its actions for navigation.
 
 `paid`: the page was solved, and the agent ended without a claim of success, since it did not know it.
 
@@ -147,7 +159,7 @@ can mean one thing only; one more try that shows the error; a temperature of 0.2
         "solved": solved,
         "paid": paid,
         "paid tasks": ever,
-        "browser-use": dict(peer),
+        "peers": peers,
     }
     replied = [{"of the replies": name, "": value} for name, value in found.items()]
     publish("local_teacher", "A small local teacher", about, figures, checks, table(replied), table(rows))
