@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +65,13 @@ class TaskOrder:
             with application:
                 check_application(application, settings.first_seed)
         self._seed, self._tasks = settings.first_seed, list[Task]()
-        self._of_template: defaultdict[str, list[Task]] = defaultdict(list)
+        self._of_template: defaultdict[str, dict[str, Task]] = defaultdict(dict)
 
     def __getitem__(self, numbers: range) -> list[Task]:
         while len(self._tasks) < numbers.stop:
-            self._next_seed(self._tasks)
+            if not self._tasks and self._seed - self._settings.first_seed >= _SEEDS:
+                raise UserError(f"all tasks of {_SEEDS} seeds are held out: lower config.held_out")
+            self._next_seed()
         return self._tasks[numbers.start : numbers.stop]
 
     def batch(self, first: int, count: int, tally: Tally) -> list[tuple[Task, int]]:
@@ -92,27 +93,31 @@ class TaskOrder:
         played = Counter({name: tally[name].tasks for name in names if name in tally})
         chosen = []
         for name in drawn.tolist():
-            while len(self._of_template[name]) <= played[name]:
-                self._next_seed(self._of_template[name])
             samples = settings.num_samples * (2 if rates[name] < _SELDOM else 1)
-            chosen.append((self._of_template[name][played[name]], samples))
+            chosen.append((self._nth(name, played[name]), samples))
             played[name] += 1
         return chosen
 
-    def _next_seed(self, wanted: Sequence[Task]) -> None:
-        """Adds the tasks of another seed.
+    def _nth(self, template: str, number: int) -> Task:
+        tasks, last = self._of_template[template], self._seed + _SEEDS
+        while len(tasks) <= number:
+            if self._seed >= last:
+                raise UserError(
+                    f"config.tasks_by=learnability: {template} has {len(tasks)} tasks to train on, and "
+                    f"no more in {_SEEDS} seeds: make ids TEMPLATE/SEED, or config.tasks_by=seed"
+                )
+            self._next_seed()
+        # Of a site of one's own they may come again with another seed.
+        return list(tasks.values())[number]
 
-        Args:
-          wanted: what more is wanted of.
-        """
-        if not wanted and self._seed - self._settings.first_seed >= _SEEDS:
-            raise UserError(f"all tasks of {_SEEDS} seeds are held out: lower config.held_out")
+    def _next_seed(self) -> None:
+        """Adds the tasks of another seed."""
         tasks = self._all_of_seed(self._seed)
         order = np.random.default_rng((self._settings.seed, self._seed)).permutation(len(tasks))
         for task in (tasks[place] for place in order):
             if not is_held_out(task.task_id, self._settings.held_out):
                 self._tasks.append(task)
-                self._of_template[template_of(task.task_id)].append(task)
+                self._of_template[template_of(task.task_id)][task.task_id] = task
         self._seed += 1
 
     def _all_of_seed(self, seed: int) -> list[Task]:
@@ -175,7 +180,9 @@ class FleetEpisodes:
         self._playing = folder = self._folder / f"{first:06d}-{policy}"
         if (folder / REPORT).exists():
             return
-        tasks, samples = zip(*self._tasks.batch(first, count, tally), strict=True)
+        # The longest first: the episodes of a task are played one after the other.
+        batch = sorted(self._tasks.batch(first, count, tally), key=lambda one: -one[1])
+        tasks, samples = zip(*batch, strict=True)
         request = PlayRequest(
             workdir=str(folder), policy=policy, tasks=tasks, samples=samples, replays=self._replays
         )

@@ -19,7 +19,17 @@ from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 
 _TITLES = {SFT: "supervised fine-tuning", RL: "Salvage-DS reinforcement learning"}
 # Settings that name local paths, hosts or services.
-_PLACES = ("corpus", "prompts", "eval_prompts", "replay", "model", "endpoint", "workers")
+_PLACES = (
+    "corpus",
+    "prompts",
+    "eval_prompts",
+    "replay",
+    "model",
+    "endpoint",
+    "workers",
+    "tasks_file",
+    "play",
+)
 _METRICS = (
     "loss/train",
     "eval/",

@@ -71,7 +71,7 @@ class Tallied(NamedTuple):
 
     Attributes:
       tasks: number of tasks.
-      rate: success rate, in which newer tasks weigh more.
+      rate: success rate, in which newer tasks weigh more; a group with too few rewards counts as 1.
     """
 
     tasks: int
@@ -247,8 +247,9 @@ class EpisodeRollouts(Rollouts):
             raise
         for task_id, group in groups.items():
             tasks, rate = self.tally.get(name := template_of(task_id), Tallied(0, FIRST_RATE))
-            if len(group.rewards):
-                rate += _NEWEST * (float(group.rewards.mean()) - rate)
+            # A template that is lost again and again has as little to learn as one that is always solved.
+            lost = len(group.rewards) < _LEAST_EPISODES
+            rate += _NEWEST * ((1.0 if lost else float(group.rewards.mean())) - rate)
             self.tally[name] = Tallied(tasks + 1, rate)
         self.position += count
         self.limit = self.position

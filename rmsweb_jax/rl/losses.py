@@ -269,7 +269,9 @@ def with_replay(loss: Loss) -> Loss:
         value, metrics = loss(log_probs, batch, objective)
         replay = jnp.sum(-log_probs * batch.replay_weight)
         # These tokens were not drawn from the policy: this direction has a gradient where it has lost one.
-        kl = jnp.sum(low_var_kl(jnp.asarray(batch.ref_log_probs), log_probs) * batch.replay_weight)
+        x = jnp.minimum(log_probs - jnp.asarray(batch.ref_log_probs), LOG_RATIO_BOUND)
+        apart = jnp.exp(x) - x - 1
+        kl = jnp.sum(jnp.where(x > 0, jnp.minimum(apart, KL_BOUND), apart) * batch.replay_weight)
         value += objective.replay_weight * replay + objective.replay_kl * kl
         return value, metrics | {"replay/loss": replay, "replay/kl": kl}
 

@@ -168,7 +168,8 @@ def train(config: RlConfig, workdir: AnyPath, episodes: EpisodeSource | None = N
         loop.callback(rollouts.close)
 
         def rest() -> dict[str, Any]:
-            tally = rollouts.tally if isinstance(rollouts, EpisodeRollouts) else {}
+            # A copy: it is written while the next groups are taken.
+            tally = dict(rollouts.tally) if isinstance(rollouts, EpisodeRollouts) else {}
             kept = groups_to_json(rollouts.kept())
             return {"position": rollouts.position, "kept": kept, "tally": tally}
 

@@ -22,7 +22,7 @@ from rmsweb_jax.data.sources import is_held_out
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
 from rmsweb_jax.records.images import ImageStore
-from rmsweb_jax.records.schema import RlPrompt, Trajectory
+from rmsweb_jax.records.schema import RlPrompt, Task, Trajectory
 from rmsweb_jax.rl.episodes import Tallied, template_of
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.training.metrics import read_metrics
@@ -61,6 +61,7 @@ def arguments(prompts: Path) -> dict[str, object]:
         "model": "tiny_base",
         "prompts": str(prompts),
         "lora.rank": 4,
+        "tasks_by": "learnability",
     }
 
 
@@ -184,6 +185,18 @@ def test_tasks_by_learnability_are_those_that_are_solved_sometimes():
     assert len({template_of(task.task_id) for task, _ in order.batch(0, 12, {})}) == 3
     by_seed = TaskOrder(settings(**given)).batch(3, 5, tally)
     assert by_seed == [(task, 4) for task in order[range(3, 8)]]
+
+
+@pytest.mark.parametrize("name", ["shop/{}/mugs", "shop/mugs/0"])
+def test_templates_without_more_tasks_are_one_line(name, monkeypatch):
+    made = {"website": "http://shop.test/", "objective": "Buy a mug."}
+    monkeypatch.setattr(
+        TaskOrder, "_all_of_seed", lambda self, seed: [Task(task_id=name.format(seed), **made)]
+    )
+    order = TaskOrder(settings(tasks_by="learnability", held_out=0.0))
+    assert [task.task_id for task, _ in order.batch(0, 1, {})] == [name.format(16)]
+    with pytest.raises(UserError, match="has 1 tasks to train on, and no more in 1000 seeds: make ids"):
+        order.batch(0, 2, {})
 
 
 @pytest.mark.parametrize(

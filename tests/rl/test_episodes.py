@@ -159,14 +159,15 @@ def test_each_prompt_of_the_episodes_is_computed_once(tmp_path, encoder, data):
 
 def test_what_was_played_is_counted_by_template(tmp_path, encoder, data):
     folder = tmp_path / "episodes"
-    write_dataset(folder, [episode(encoder, 1), episode(encoder, 2, outcome="crashed")], "trajectories")
+    lost = episode(encoder, 3, success=False, outcome="crashed")
+    write_dataset(folder, [episode(encoder, 1), episode(encoder, 2, success=False), lost], "trajectories")
     rollouts = EpisodeRollouts(
         *(Source(folder), Server(POLICY), data, CONFIG),  # pyright: ignore
         tally={"miniwob/p": Tallied(3, 0.4), "miniwob/q": Tallied(1, 1.0)},
     )
     rollouts.take(1)
     rollouts.close()
-    assert rollouts.tally == {"miniwob/p": (4, pytest.approx(0.4 + 0.3 * 0.6)), "miniwob/q": (1, 1.0)}
+    assert rollouts.tally == {"miniwob/p": (4, pytest.approx(0.4 + 0.3 * 0.1)), "miniwob/q": (1, 1.0)}
 
 
 def test_failures_may_weigh_less(tmp_path, encoder, data):
