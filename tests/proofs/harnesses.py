@@ -31,7 +31,7 @@ VERIFIERS = ("verifiers[openenv]==0.4.0", "uv==0.13.9", "absl-py")
 # One reply does these tasks, and the policy does not do them always.
 TRAINED = ("miniwob/click-link", "miniwob/click-tab", "miniwob/click-dialog-2", "miniwob/navigate-tree")
 APPLICATION = ("trac/resolve", "trac/priority")
-SEEDS, UPDATES = 4, 8
+SEEDS, UPDATES = 4, 24
 
 
 def install(name: str, packages: Sequence[str], ours: bool) -> Path:
