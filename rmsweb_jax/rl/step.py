@@ -219,10 +219,11 @@ def _scored(
         recomputed = jax.device_get(recomputed)
     scored = []
     for batch, micros, arrays in zip(batches, prepared, recomputed, strict=True):
+        turns = batch.turns
         for one, array in zip(micros, arrays, strict=True):
             for span in one.micro.spans:
-                turn = batch.turns[span.tree]
-                if span.branch < len(turn.responses):  # The branch after them is the salvage target.
+                turn = turns[span.tree]
+                if span.branch < len(turn.responses):  # The branch after them is the target.
                     scored.append(
                         ScoredResponse(
                             reward=float(turn.rewards[span.branch]),

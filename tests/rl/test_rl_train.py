@@ -449,7 +449,7 @@ def corpus(tmp_path_factory) -> Path:
 
 
 def test_the_policy_keeps_what_is_replayed(config, corpus, tmp_path):
-    """The same run twice, with and without a weight of the replay, measured on other actions of it."""
+    """The same run twice, with and without a weight of the replay's cross-entropy."""
     config.replay, config.replay_samples, config.max_response_tokens = str(corpus), 3, 40
     config.objective.replay_kl, config.epochs, config.iterations = 0.01, 2, 3
     losses = {}
@@ -458,7 +458,6 @@ def test_the_policy_keeps_what_is_replayed(config, corpus, tmp_path):
         report = run(config, tmp_path / f"{weight}")
         losses[weight] = [row["replay/loss"] for row in read_metrics(tmp_path / f"{weight}")]
     assert report["replay"]["prompts"] == 7
-    # The first iteration's first step is the same.
     assert losses[3.0][-1] < losses[0.0][-1] - 0.5, losses
     assert all(row["replay/kl"] > 0 for row in read_metrics(tmp_path / "3.0"))
     encoder = Encoder.load(Path(config.model), ImageStore(corpus), 4096)
