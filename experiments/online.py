@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from rmsweb_jax.processes import ChildProcess
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.bucket import REPORT
+from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task
 from rmsweb_jax.rl.episodes import FIRST_RATE, Begun, Tally, template_of
 from rmsweb_jax.rl.remote.protocol import chat_fields
@@ -74,7 +76,9 @@ class TaskOrder:
             self._next_seed()
         return self._tasks[numbers.start : numbers.stop]
 
-    def batch(self, first: int, count: int, tally: Tally) -> list[tuple[Task, int]]:
+    def batch(
+        self, first: int, count: int, tally: Tally, under_way: Iterable[Task] = ()
+    ) -> list[tuple[Task, int]]:
         """Returns the tasks `first` to `first + count - 1` of the run, and the number of episodes of each.
 
         By learnability, templates are drawn by the variance p (1 - p) of their rewards, at least `_FLOOR`,
@@ -82,6 +86,7 @@ class TaskOrder:
 
         Args:
           tally: what was played before.
+          under_way: tasks that were begun and are not in the tally.
         """
         settings = self._settings
         if settings.tasks_by == "seed":
@@ -91,6 +96,7 @@ class TaskOrder:
         weights = np.asarray([max(_FLOOR, rate * (1 - rate)) for rate in rates.values()])
         drawn = np.random.default_rng((settings.seed, first)).choice(names, count, p=weights / weights.sum())
         played = Counter({name: tally[name].tasks for name in names if name in tally})
+        played.update(template_of(task.task_id) for task in under_way)
         chosen = []
         for name in drawn.tolist():
             samples = settings.num_samples * (2 if rates[name] < _SELDOM else 1)
@@ -158,7 +164,7 @@ class FleetEpisodes:
         self._tasks, self._folder, self._replays = tasks, folder, replays
         self._settings = json.dumps(to_config_dict(play).to_dict())
         self._fleet: ChildProcess | None = None
-        self._playing = folder
+        self._playing: dict[int, PlayRequest] = {}
 
     def stop(self) -> None:
         """Ends the fleet."""
@@ -177,16 +183,22 @@ class FleetEpisodes:
         return Begun(newest.name.partition("-")[2], (newest / REPORT).exists())
 
     def begin(self, first: int, count: int, policy: str, tally: Tally) -> None:
-        self._playing = folder = self._folder / f"{first:06d}-{policy}"
+        folder = self._folder / f"{first:06d}-{policy}"
+        path = folder / "request.json"
+        if path.exists():  # Of a killed run, whose tally was another.
+            request = PlayRequest.model_validate_json(path.read_bytes())
+            request = request.model_copy(update={"workdir": str(folder)})
+        else:
+            under_way = [task for one in self._playing.values() for task in one.tasks]
+            tasks, samples = zip(*self._tasks.batch(first, count, tally, under_way), strict=True)
+            request = PlayRequest(
+                workdir=str(folder), policy=policy, tasks=tasks, samples=samples, replays=self._replays
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, request.model_dump_json().encode())
+        self._playing[first] = request
         if (folder / REPORT).exists():
             return
-        # The longest first: the episodes of a task are played one after the other.
-        batch = sorted(self._tasks.batch(first, count, tally), key=lambda one: -one[1])
-        tasks, samples = zip(*batch, strict=True)
-        request = PlayRequest(
-            workdir=str(folder), policy=policy, tasks=tasks, samples=samples, replays=self._replays
-        )
-        folder.mkdir(parents=True, exist_ok=True)  # That it was begun is known from now on.
         if self._fleet is None or self._fleet.poll() is not None:
             command = [sys.executable, "-m", self.module, self._settings]
             log = self._folder / "log.txt"
@@ -196,17 +208,18 @@ class FleetEpisodes:
             self._fleet.stdin.write(request.model_dump_json().encode() + b"\n")
             self._fleet.stdin.flush()
 
-    def wait(self) -> Path:
+    def wait(self, first: int) -> Path:
+        folder = Path(self._playing.pop(first).workdir)
         with StopRequest() as stop:
             # Written last.
-            while not (self._playing / REPORT).exists():
+            while not (folder / REPORT).exists():
                 assert self._fleet is not None
                 if (code := self._fleet.wait(_POLL_S)) is not None:
                     raise _failure(self._fleet, code)
                 if stop.requested:
                     self._fleet.stop()
                     raise StoppedError("episodes that ended are kept", stop.cause)
-        return self._playing
+        return folder
 
 
 def _failure(fleet: ChildProcess, code: int) -> UserError:

@@ -3,19 +3,21 @@
     python -m collection.fleet.play SETTINGS
 
 SETTINGS are those of `EpisodeSettings`, as JSON. Each line of standard input is a `PlayRequest`, whose
-`report.json` says that it has been played. The browsers stay from one to the next. The training process holds
-the accelerators, and must not be forked for workers.
+`report.json` says that it has been played. Browsers that have nothing to do for one begin the next. The
+training process holds the accelerators, and must not be forked for workers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
 
 from collection.fleet.config import EpisodeSettings, resolved
+from collection.fleet.pool import Threads
 from collection.fleet.rounds import Job
-from collection.fleet.run import Fleet
+from collection.fleet.run import Fleet, go_on
 from collection.judges.base import KEPT_OUT, fate
 from collection.judges.build import judge_config
 from rmsweb_jax.errors import user_errors
@@ -41,36 +43,61 @@ class PlayRequest(Record):
     replays: int
 
 
-def play(request: PlayRequest, fleet: Fleet, settings: EpisodeSettings) -> None:
-    """Plays all episodes, and those that were lost again; called again, it goes on.
+class Played:
+    """A request that is played: all episodes, and those that were lost again. It goes on after a kill.
 
     Args:
       settings: those of the fleet.
+      stack: ends what is not over when it is left.
 
     Raises:
-      UserError, StoppedError: as `Fleet.run`.
+      UserError: as `Fleet.begin`.
     """
-    workdir = Path(request.workdir)
-    actor = settings.actor.model_copy(update={"adapters": request.policy})
-    judge = judge_config(settings.judge, actor, {})
-    each = zip(request.tasks, request.samples, strict=True)
-    jobs = [Job(task, samples, replays=request.replays) for task, samples in each]
-    lost, seconds = 0, 0.0
-    for _ in range(request.replays + 1):
-        played = fleet.run(jobs, workdir, "play", judge, actor)
-        lost, seconds = sum(fate(one) in KEPT_OUT for one in played.trajectories()), played.seconds
-        if not lost:
-            break
-    report = {"stage": "play", "policy": request.policy, "seconds": round(seconds, 1), "lost": lost}
-    write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
+
+    def __init__(
+        self, request: PlayRequest, fleet: Fleet, settings: EpisodeSettings, stack: contextlib.ExitStack
+    ):
+        self._request, self._fleet, self._workdir = request, fleet, Path(request.workdir)
+        self._actor = settings.actor.model_copy(update={"adapters": request.policy})
+        self._judge = judge_config(settings.judge, self._actor, {})
+        self._times, self._run = 0, stack.enter_context(contextlib.ExitStack())
+        self._begin()
+
+    def _begin(self) -> None:
+        request, self._times = self._request, self._times + 1
+        each = zip(request.tasks, request.samples, strict=True)
+        jobs = [Job(task, samples, replays=request.replays) for task, samples in each]
+        begun = self._fleet.begin(jobs, self._workdir, "play", self._judge, self._actor)
+        self.run = self._run.enter_context(begun)
+
+    def is_over(self) -> bool:
+        """Begins again what was lost; writes the report in the end."""
+        while self.run.is_over:
+            self._run.close()
+            lost = sum(fate(one) in KEPT_OUT for one in self.run.result.trajectories())
+            if not lost or self._times > self._request.replays:
+                seconds = round(self.run.result.seconds, 1)
+                report = {"stage": "play", "policy": self._request.policy, "seconds": seconds, "lost": lost}
+                write_atomic(self._workdir / "report.json", json.dumps(report, indent=1).encode())
+                return True
+            self._begin()
+        return False
 
 
 def main() -> None:
     with user_errors():
         settings = resolved(from_config(EpisodeSettings, json.loads(sys.argv[1])))
-        with Fleet(settings) as fleet:
-            for line in sys.stdin:
-                play(PlayRequest.model_validate_json(line), fleet, settings)
+        # Left before the fleet, whose workers it stops.
+        with Fleet(settings) as fleet, contextlib.ExitStack() as stack:
+            reader, playing = Threads(1), list[Played]()
+            line = reader.submit(sys.stdin.readline)
+            while playing or not line.done() or line.result():
+                go_on([one.run for one in playing], () if line.done() else (line,))
+                if line.done() and line.result():
+                    request = PlayRequest.model_validate_json(line.result())
+                    playing.append(Played(request, fleet, settings, stack))
+                    line = reader.submit(sys.stdin.readline)
+                playing = [one for one in playing if not one.is_over()]
 
 
 if __name__ == "__main__":

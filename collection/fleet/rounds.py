@@ -38,7 +38,7 @@ class Job:
 
     @property
     def needs_verdicts(self) -> bool:
-        """True if a round's verdict must be known before the next round."""
+        """True if a round's verdict must be known before the next round; other rounds are played at once."""
         return self.reflective or self.stop_after > 0
 
     def is_over(self, successes: Sequence[bool]) -> bool:

@@ -9,11 +9,11 @@ import shutil
 import sys
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from collection.agent.loop import crashed_trajectory
 from collection.browser.guard.redaction import Redactor
@@ -22,7 +22,7 @@ from collection.fleet.config import EpisodeSettings
 from collection.fleet.journal import RunJournal
 from collection.fleet.pool import NotPlacedError, Pool, Threads, WorkerDiedError, make_pool
 from collection.fleet.rounds import Job, Reflected, Round, SetAside, guidance_of, reflect
-from collection.fleet.scheduler import REFUSED, Scheduler
+from collection.fleet.scheduler import REFUSED, Scheduler, SiteState
 from collection.fleet.status import LIVE, LiveView, ProgressDisplay, RunClock, Status
 from collection.fleet.worker import FILES, Episode, PlayedEpisode, RunFailure, run_failure
 from collection.judges.base import Judge, with_verdict
@@ -72,13 +72,13 @@ class RunResult:
 def run_tasks(
     jobs: Sequence[Job], workdir: Path, settings: EpisodeSettings, judge: JudgeConfig | None, stage: str
 ) -> RunResult:
-    """Plays jobs by a fleet of their own; see `Fleet.run`."""
+    """Plays jobs by a fleet of their own; see `Fleet.begin`."""
     with Fleet(settings) as fleet:
         return fleet.run(jobs, workdir, stage, judge)
 
 
 class Fleet(contextlib.AbstractContextManager["Fleet"]):
-    """Workers with browsers, which live as long as this object: runs come one after another.
+    """Workers with browsers, which live as long as this object, and play one run or several.
 
     Workers start when they first have something to do.
 
@@ -92,6 +92,7 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
     def __init__(self, settings: EpisodeSettings):
         self._settings, self._pool = settings, make_pool(settings)
         self._idle = set(range(1, settings.fleet.workers + 1))
+        self._sites = defaultdict[str, SiteState](SiteState)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -108,14 +109,28 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
         judge: JudgeConfig | None = None,
         actor: ActorConfig | None = None,
     ) -> RunResult:
-        """Plays all rounds of all jobs and writes the data set `workdir` (kind `trajectories`).
+        """Plays a run to its end; see `begin`."""
+        with self.begin(jobs, workdir, stage, judge, actor) as run:
+            run.play()
+        return run.result
+
+    @contextlib.contextmanager
+    def begin(
+        self,
+        jobs: Sequence[Job],
+        workdir: Path,
+        stage: str,
+        judge: JudgeConfig | None = None,
+        actor: ActorConfig | None = None,
+    ) -> Iterator[Run]:
+        """Yields a run of all rounds of all jobs, to be played by `go_on` until it is over.
 
         Episodes on live pages are judged while others are played. Rounds that site, network or machine ended
         are played again when the run is resumed, if their job has `replays`.
 
-        While it runs, its episodes are in `episodes.jsonl`. In the end trajectories are sorted by id, so
-        their order does not depend on the number of workers. Reflections, if any, are written to
-        `reflections.jsonl`. Calling it again resumes.
+        While it runs, its episodes are in `episodes.jsonl`; on leaving, the data set `workdir` (kind
+        `trajectories`) is written. Trajectories are sorted by id, so their order does not depend on the
+        number of workers. Reflections, if any, are written to `reflections.jsonl`. Calling it again resumes.
 
         Args:
           stage: name shown with the progress.
@@ -149,9 +164,11 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
                 settings, judge = check_models(settings, judge, calls)
             with StopRequest() as stop:
                 run = Run(
-                    jobs, workdir, settings, judge, journal, self._pool, self._idle, stop, calls, address
+                    *(jobs, workdir, settings, judge, journal, self._pool, self._idle, stop, calls, address),
+                    sites=self._sites,
                 )
-                self._play(run, workdir, stage, clock)
+                with self._shown(run, workdir, stage, clock):
+                    yield run
                 tasks = {job.task.task_id for job in jobs}
                 about = {"actor": settings.actor.label, "kind": settings.actor.kind, "tasks": len(tasks)}
                 write_episodes(journal.path, workdir, about, tasks)
@@ -162,19 +179,21 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
                 for task in sorted(tasks & journal.reflections.keys())
                 for _, reflected in sorted(journal.reflections[task].items())
             ]
-            return RunResult(workdir, reflections, run.status().set_aside, clock.seconds)
+            run.result = RunResult(workdir, reflections, run.status().set_aside, clock.seconds)
 
-    def _play(self, run: Run, workdir: Path, stage: str, clock: RunClock) -> None:
-        """Plays a run and shows how far it is; leaves no worker busy and no file of one that is."""
+    @contextlib.contextmanager
+    def _shown(self, run: Run, workdir: Path, stage: str, clock: RunClock) -> Iterator[None]:
+        """Shows how far a run is; leaves no worker busy and no file of one that is."""
         display = ProgressDisplay(workdir, stage, run.status())
 
         def show(status: Status) -> None:
             display.show(status)
             clock.tick()
 
+        run.show = show
         try:
             try:
-                run.play(show)
+                yield
                 display.finish(run.status())
             finally:
                 display.close()
@@ -218,6 +237,13 @@ def check_models(
     return settings, judge
 
 
+class _Due(NamedTuple):
+    """A round that is to be played."""
+
+    task_id: str
+    attempt: int
+
+
 Wait = Callable[[Collection[Future[Any]], float], Collection[Future[Any]]]
 
 
@@ -225,6 +251,32 @@ def _wait(futures: Collection[Future[Any]], seconds: float) -> Collection[Future
     if not futures:
         time.sleep(seconds)
     return wait(futures, seconds, FIRST_COMPLETED).done
+
+
+def go_on(runs: Sequence[Run], others: Collection[Future[Any]] = (), wait: Wait = _wait) -> None:
+    """Lets runs of one fleet go on until something has ended: an episode, or another future.
+
+    Workers play for the first run that has something to play.
+
+    Raises:
+      UserError: a run has failed.
+      StoppedError: a signal came, and what was running has ended or had its time.
+    """
+    drained = [run for run in runs if run.is_drained]
+    for run in drained:
+        if run.error is not None:
+            raise run.error
+    if drained and len(drained) == len(runs):
+        raise drained[0].stopped
+    for run in runs:
+        run.start()
+    pending = {future: run for run in runs for future in run.pending}
+    seconds = min((run.wait_seconds() for run in runs), default=_STATUS_INTERVAL_S)
+    for done in wait([*pending, *others], seconds):
+        if done in pending:
+            pending[done].handle(done)
+    for run in runs:
+        run.show(run.status())
 
 
 class Run:
@@ -237,7 +289,15 @@ class Run:
       calls, address: of the run's models.
       now: a monotonic clock, in seconds.
       wait: returns the futures that are done, after at most so many seconds.
+      sites: of the fleet.
+
+    Attributes:
+      show: is called with the status as it changes.
+      result: once the run has been left.
+      error: that the user can fix, for which nothing more is played.
     """
+
+    result: RunResult
 
     def __init__(
         self,
@@ -253,28 +313,28 @@ class Run:
         address: CallsAddress,
         now: Callable[[], float] = time.monotonic,
         wait: Wait = _wait,
+        sites: defaultdict[str, SiteState] | None = None,
     ):
+        self.show: Callable[[Status], Any] = lambda status: None
         self._workdir, self._settings, self._judge_config = workdir, settings, judge
         self._journal, self._pool, self._idle, self._stop = journal, pool, idle, stop
         self._calls, self._address, self._now, self._wait = calls, address, now, wait
         self._jobs = {job.task.task_id: job for job in jobs}
-        self._scheduler: Scheduler[str] = Scheduler(settings.fleet, now())
+        self._scheduler: Scheduler[_Due] = Scheduler(settings.fleet, now(), sites)
         self._threads = Threads(settings.fleet.judgements)
         # What is being played, judged or reflected on, with what is done with the result.
         self._pending: dict[Future[Any], Callable[[Future[Any]], None]] = {}
-        self._playing: dict[int, str] = {}  # Busy slot -> task id.
+        self._playing: dict[int, _Due] = {}  # By busy slot.
         self._judged: set[tuple[str, int]] = set()  # Task and attempt of the episodes that are being judged.
         self._held: set[str] = set()  # Tasks whose next round waits for a verdict or a reflection.
-        self._deaths, self._lost = (
-            Counter[str](),
-            Counter[str](),
-        )  # By task: workers, in all and in its round.
+        self._lost = Counter[_Due]()  # Workers that died playing it.
+        self._over: set[str] = set()  # Tasks with all their rounds, set aside or given up.
         self._last_refusal: dict[str, str] = {}  # By site and by task.
         self._disallowed: dict[str, str] = {}  # Tasks whose start page robots.txt disallows, and its words.
         # Tasks that are not played to their end, with the reason.
         self._aside = {} if settings.fleet.retry_set_aside else dict(journal.set_aside)
         self._given_up: set[str] = set()  # Tasks, since the last round that was played.
-        self._error: UserError | None = None
+        self.error: UserError | None = None
         self._drain_until: float | None = None
         self._counts = Status(tasks=len(self._jobs), workers=settings.fleet.workers)
         self._steps, self._closed = 0, False
@@ -285,23 +345,39 @@ class Run:
                 self._count(played)
                 self._let_judge(played)
             self._go_on(task_id, first=False)
+            if task_id not in self._over and not self._jobs[task_id].needs_verdicts:
+                for due in self._missing(task_id):
+                    self._scheduler.add(due, self._site(task_id))
         # Steps of earlier runs must not count for the speed of this one.
         self._steps, self._rate = 0, Rate(0, now())
 
-    def play(self, show: Callable[[Status], Any] = lambda status: None) -> None:
+    def play(self) -> None:
         """Plays until every job is over.
 
         Raises:
-          UserError, StoppedError: as `Fleet.run`.
+          UserError, StoppedError: as `go_on`.
         """
-        while self._scheduler.waiting or self._pending:
-            if not self._is_stopping():
-                self._start_rounds()
-            for done in self._wait(list(self._pending), self._wait_seconds()):
-                self._pending.pop(done)(done)
-            show(self.status())
-        if self._error is not None:
-            raise self._error
+        while not self.is_over:
+            go_on([self], wait=self._wait)
+
+    @property
+    def is_over(self) -> bool:
+        """True if all jobs are over; not of a run that has failed."""
+        return not self._scheduler.waiting and not self._pending and self.error is None
+
+    @property
+    def pending(self) -> Collection[Future[Any]]:
+        """What is being played, judged or reflected on."""
+        return self._pending
+
+    def start(self) -> None:
+        """Assigns rounds until all workers are busy or no job may start."""
+        if not self._is_stopping():
+            self._start_rounds()
+
+    def handle(self, done: Future[Any]) -> None:
+        """Takes what has ended of `pending`."""
+        self._pending.pop(done)(done)
 
     def close(self) -> None:
         """Ends the workers that still play; episodes that wait for a verdict are judged in the next run.
@@ -346,25 +422,45 @@ class Run:
         """
         job, rounds = self._jobs[task_id], self._journal.rounds[task_id]
         self._held.discard(task_id)
+        if task_id in self._over:
+            return
         if job.needs_verdicts and any((task_id, attempt) in self._judged for attempt in rounds):
             self._held.add(task_id)
         elif job.is_over(self._journal.successes(task_id)):
+            self._over.add(task_id)
             self._counts.tasks_done += 1
         elif reason := self._refusal(task_id):
             self._set_aside([task_id], reason)
         elif self._drain_until is None and isinstance(
-            due := guidance_of(job, rounds, self._journal.reflections[task_id]), Round
+            played := guidance_of(job, rounds, self._journal.reflections[task_id]), Round
         ):
             self._held.add(task_id)
-            self._submit(self._reflected, self._reflect, due)
-        else:
-            self._scheduler.add(task_id, _site(job), first)
+            self._submit(self._reflected, self._reflect, played)
+        elif job.needs_verdicts:
+            self._scheduler.add(next(self._missing(task_id)), self._site(task_id), first)
+        elif not first:
+            for due in self._take_out(task_id):
+                self._scheduler.add(due, self._site(task_id))
+
+    def _missing(self, task_id: str) -> Iterator[_Due]:
+        """The rounds of a task that were not played."""
+        attempts = range(1, self._jobs[task_id].attempts + 1)
+        return (_Due(task_id, one) for one in attempts if one not in self._journal.rounds[task_id])
+
+    def _take_out(self, task_id: str) -> list[_Due]:
+        """Takes the rounds of a task out of the queue."""
+        return self._scheduler.remove(self._site(task_id), lambda due: due.task_id == task_id)
+
+    def _site(self, task_id: str) -> str:
+        """Site whose limits a task counts against; local pages have none."""
+        task = self._jobs[task_id].task
+        return site_of(task.website) if task.environment == "web" else ""
 
     def _refusal(self, task_id: str) -> str:
         """Returns why a task is not played to its end; "" if it is."""
         if task_id in self._aside:
             return self._aside[task_id]
-        site, limit = _site(self._jobs[task_id]), self._settings.fleet.max_refusals
+        site, limit = self._site(task_id), self._settings.fleet.max_refusals
         what = self._scheduler.refuses(task_id, site)
         if task_id in self._disallowed or not what:
             return self._disallowed.get(task_id, "")
@@ -372,8 +468,11 @@ class Run:
         return f"{name} was refused {limit} times in a row, the last was {self._last_refusal[name]}"
 
     def _set_aside(self, tasks: Sequence[str], reason: str) -> None:
-        site = _site(self._jobs[tasks[0]])
+        site = self._site(tasks[0])
         self._counts.set_aside[site] += len(tasks)
+        self._over.update(tasks)
+        for task_id in tasks:
+            self._take_out(task_id)
         if new := [task_id for task_id in tasks if task_id not in self._aside]:
             # On disk, so that a run that is resumed does not try them again.
             for task_id in new:
@@ -382,7 +481,7 @@ class Run:
             print(f"set aside, {len(new)} of {site}: {reason}", file=sys.stderr)
 
     def _count_refusals(self, played: Round) -> None:
-        task_id, site = played.task_id, _site(self._jobs[played.task_id])
+        task_id, site = played.task_id, self._site(played.task_id)
         if played.disallowed:  # The site was not asked for its page.
             self._disallowed[task_id] = f"{task_id}: {played.detail}"
             return
@@ -394,19 +493,18 @@ class Run:
     # --- Playing ---
 
     def _start_rounds(self) -> None:
-        """Assigns rounds until all workers are busy or no job may start."""
         while self._idle:
-            task_id = self._scheduler.next(self._now())
-            if task_id is None:
+            due = self._scheduler.next(self._now())
+            if due is None:
                 return
-            rounds, reflections = self._journal.rounds[task_id], self._journal.reflections[task_id]
-            guidance = guidance_of(self._jobs[task_id], rounds, reflections)
+            job, rounds = self._jobs[due.task_id], self._journal.rounds[due.task_id]
+            guidance = guidance_of(job, rounds, self._journal.reflections[due.task_id])
             assert isinstance(guidance, str)
             episode = Episode(
-                task=self._jobs[task_id].task,
-                attempt=len(self._journal.successes(task_id)) + 1,
+                task=job.task,
+                attempt=due.attempt,
                 guidance=guidance,
-                lost=self._lost[task_id],
+                lost=self._lost[due],
                 workdir=self._workdir,
                 actor=self._settings.actor,
                 calls=self._address,
@@ -415,73 +513,79 @@ class Run:
             slot = min(self._idle, key=lambda slot: (not self._pool.has_worker(slot), slot))
             future = self._pool.submit(slot, episode)
             self._idle.remove(slot)
-            self._playing[slot] = task_id
+            self._playing[slot] = due
             self._pending[future] = functools.partial(self._played, slot)
             if not self._pool.shares_disk:
                 live = LiveView(self._workdir, slot, episode.task, episode.attempt)
                 live.show(waiting_for="browser")
 
     def _played(self, slot: int, future: Future[PlayedEpisode | RunFailure]) -> None:
-        task_id = self._playing.pop(slot)
+        due = self._playing.pop(slot)
         self._idle.add(slot)
         (self._workdir / LIVE / f"{slot}.json").unlink(missing_ok=True)
-        site = _site(self._jobs[task_id])
+        task_id, site = due.task_id, self._site(due.task_id)
         try:
             played = future.result()
         except WorkerDiedError as error:
             self._pool.replace(slot)
-            self._handle_death(task_id, str(error))
+            self._handle_death(due, str(error))
             return
         except NotPlacedError:
             self._pool.replace(slot)
-            self._scheduler.ended(task_id, self._now())
-            self._scheduler.add(task_id, site, first=True)
+            self._play_again(due, first=True)
             return
         if isinstance(played, RunFailure):
-            self._scheduler.ended(task_id, self._now())
-            self._scheduler.add(task_id, site)
+            self._play_again(due)
             self._fail(played)
             return
-        self._lost.pop(task_id, None)
+        self._lost.pop(due, None)
         added = self._journal.append_played(played.record, played.summary)
         self._count(added)
         # A site that was not asked for its page needs no pause.
-        self._scheduler.ended(task_id, self._now(), None if added.disallowed else added.outcome)
+        self._scheduler.ended(due, self._now(), None if added.disallowed else added.outcome)
         self._count_refusals(added)
         self._let_judge(added)
         # First in its queue, so that tasks finish early instead of all at the end; but a site that refuses
         # one is tried with others.
         self._go_on(task_id, first=added.outcome not in REFUSED or not site)
         if self._scheduler.refuses(task_id, site) == "site" and (others := self._scheduler.remove(site)):
-            self._set_aside(others, self._refusal(others[0]))
+            tasks = list(dict.fromkeys(other.task_id for other in others))
+            self._set_aside(tasks, self._refusal(tasks[0]))
         if played.error:
             self._count_given_up(task_id, played.error)
         else:
             self._given_up.clear()
 
-    def _handle_death(self, task_id: str, reason: str) -> None:
+    def _play_again(self, due: _Due, first: bool = False) -> None:
+        """Schedules a round again that was not played."""
+        # Without an outcome: what has happened says nothing about the site.
+        self._scheduler.ended(due, self._now())
+        if due.task_id not in self._over:
+            self._scheduler.add(due, self._site(due.task_id), first)
+
+    def _handle_death(self, due: _Due, reason: str) -> None:
         """Schedules the round of a worker that is gone again, or gives the task up."""
         self._counts.deaths += 1
-        # Without an outcome: a worker's death says nothing about the site.
-        self._scheduler.ended(task_id, self._now())
-        self._deaths[task_id] += 1
-        self._lost[task_id] += 1
-        if self._deaths[task_id] <= self._settings.fleet.retries:
-            self._scheduler.add(task_id, _site(self._jobs[task_id]))
-        else:
-            reason = f"its worker died {self._deaths[task_id]} times, last with {reason}"
-            self._give_up(self._jobs[task_id], reason)
+        self._lost[due] += 1
+        self._play_again(due)
+        again = self._lost[due] <= self._settings.fleet.retries and due.task_id not in self._over
+        if not again and due.task_id not in self._aside:
+            self._give_up(due.task_id, f"its worker died {self._lost[due]} times, last with {reason}")
 
-    def _give_up(self, job: Job, reason: str) -> None:
+    def _give_up(self, task_id: str, reason: str) -> None:
         """Records the rounds that are left as crashed, so that every task ends with all its rounds."""
-        task_id, actor = job.task.task_id, self._settings.actor
-        name = actor.model or actor.kind
-        while not job.is_over(successes := self._journal.successes(task_id)):
-            crashed = crashed_trajectory(job.task, actor.label, name, len(successes) + 1, reason)
-            # The first try is no retry, and later rounds had no try at all.
-            retries = max(0, self._lost.pop(task_id, 0) - 1)
+        self._take_out(task_id)
+        actor, playing = self._settings.actor, set(self._playing.values())
+        for due in list(self._missing(task_id)):
+            if due in playing:
+                continue
+            name = actor.model or actor.kind
+            crashed = crashed_trajectory(self._jobs[task_id].task, actor.label, name, due.attempt, reason)
+            # The first try is no retry, and others had no try at all.
+            retries = max(0, self._lost.pop(due, 0) - 1)
             self._count(self._journal.append_round(crashed.model_copy(update={"retries": retries})))
-        self._counts.tasks_done += 1
+        self._counts.tasks_done += task_id not in self._over
+        self._over.add(task_id)
         self._count_given_up(task_id, reason)
 
     def _count_given_up(self, task_id: str, reason: str) -> None:
@@ -587,22 +691,31 @@ class Run:
         if failure.exit_code == UserError.exit_code:
             raise error
         # The budget is spent, but nothing is broken: running episodes may finish if they need no more of it.
-        self._error = self._error or error
+        self.error = self.error or error
 
     def _is_stopping(self) -> bool:
-        """True if nothing more must start; raises the reason once nothing runs or draining is over."""
-        if not self._stop.requested and self._error is None:
+        """True if nothing more must start."""
+        if not self._stop.requested and self.error is None:
             return False
-        now = self._now()
         if self._drain_until is None:
             seconds = self._settings.fleet.drain_seconds
-            self._drain_until = now + seconds
+            self._drain_until = self._now() + seconds
             print(f"stopping: {len(self._playing)} episodes may end in {seconds:.0f} s", file=sys.stderr)
-        if not self._pending or now >= self._drain_until:
-            raise self._error or StoppedError("every finished episode is kept", self._stop.cause)
         return True
 
-    def _wait_seconds(self) -> float:
+    @property
+    def is_drained(self) -> bool:
+        """True if nothing more must start, and nothing runs or has time left."""
+        if not self._is_stopping():
+            return False
+        assert self._drain_until is not None
+        return not self._pending or self._now() >= self._drain_until
+
+    @property
+    def stopped(self) -> StoppedError:
+        return StoppedError("every finished episode is kept", self._stop.cause)
+
+    def wait_seconds(self) -> float:
         """Returns the seconds until there is something to do even if nothing ends."""
         now, times = self._now(), [self._now() + _STATUS_INTERVAL_S]
         if self._drain_until is not None:
@@ -610,8 +723,3 @@ class Run:
         elif self._idle and (wake := self._scheduler.wake_at()) is not None:
             times.append(wake)
         return max(0.0, min(times) - now)
-
-
-def _site(job: Job) -> str:
-    """Site whose limits a job counts against; local pages have none."""
-    return site_of(job.task.website) if job.task.environment == "web" else ""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter, deque
-from collections.abc import Hashable
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from collection.fleet.config import SiteLimits
@@ -23,8 +23,9 @@ _NETWORK_S = 3600.0
 
 
 @dataclasses.dataclass
-class _SiteQueue:
-    waiting: deque = dataclasses.field(default_factory=deque)
+class SiteState:
+    """How a site is visited, by all runs of a fleet."""
+
     running: int = 0
     refusals: int = 0
     started: float = float("-inf")
@@ -38,37 +39,41 @@ class Scheduler(Generic[J]):
     not starve the others. Within a site jobs are first in, first out, except that a job with rounds left goes
     to the front: tasks finish early instead of all at the end.
 
-    A site that refuses `max_refusals` episodes in a row, of any of its jobs, is left alone from then on; so
-    is a job of which so many in a row are refused.
+    A site that refuses `max_refusals` episodes in a row, of any of its tasks, is left alone from then on; so
+    is a task of which so many in a row are refused.
 
     Args:
       now: a monotonic clock's time, in seconds.
+      sites: of the fleet.
     """
 
-    def __init__(self, limits: SiteLimits, now: float = 0.0):
+    def __init__(
+        self, limits: SiteLimits, now: float = 0.0, sites: defaultdict[str, SiteState] | None = None
+    ):
         self._limits = limits
-        self._sites: dict[str, _SiteQueue] = {}
+        self._sites = defaultdict[str, SiteState](SiteState) if sites is None else sites
+        self._waiting: defaultdict[str, deque[J]] = defaultdict(deque)
         self._running: dict[J, str] = {}
         # Refused episodes in a row.
-        self._of_site, self._of_job = Counter[str](), Counter[J]()
+        self._of_site, self._of_task = Counter[str](), Counter[str]()
         self._answered = now  # The last time that any site answered.
         self._silent: set[str] = set()  # Sites that were unreachable since.
 
     def add(self, job: J, site: str, first: bool = False) -> None:
         """Puts a job in its site's queue; `first` puts it at the front."""
-        queue = self._sites.setdefault(site, _SiteQueue()).waiting
+        queue = self._waiting[site]
         (queue.appendleft if first else queue.append)(job)
 
     def next(self, now: float) -> J | None:
         """Takes the next job and counts it as running; returns None if none may start now."""
-        ready = [name for name, site in self._sites.items() if site.waiting and self._opens(name) <= now]
+        ready = [name for name, jobs in self._waiting.items() if jobs and self._opens(name) <= now]
         if not ready:
             return None
         name = min(ready, key=lambda name: self._sites[name].started)
         site = self._sites[name]
         site.started = now
         site.running += 1
-        job = site.waiting.popleft()
+        job = self._waiting[name].popleft()
         self._running[job] = name
         return job
 
@@ -87,7 +92,7 @@ class Scheduler(Generic[J]):
         elif outcome is not None and outcome != "crashed":
             site.refusals = 0
 
-    def count(self, job: J, site: str, outcome: Outcome, now: float) -> None:
+    def count(self, task: str, site: str, outcome: Outcome, now: float) -> None:
         """Counts the refusals in a row; a lost browser says nothing about the site, and "" refuses none."""
         if outcome == "crashed" or not site:
             return
@@ -100,26 +105,26 @@ class Scheduler(Generic[J]):
             self._silent.clear()
         if outcome in REFUSED:
             self._of_site[site] += 1
-            self._of_job[job] += 1
+            self._of_task[task] += 1
         else:
-            self._of_site[site] = self._of_job[job] = 0
+            self._of_site[site] = self._of_task[task] = 0
 
-    def refuses(self, job: J, site: str) -> str:
-        """Returns the name of what is refused too often: "site" or "job"; "" if the job may be played."""
+    def refuses(self, task: str, site: str) -> str:
+        """Returns the name of what is refused too often: "site" or "task"; "" if the task may be played."""
         limit = self._limits.max_refusals or math.inf
         if self._of_site[site] >= limit:
             return "site"
-        return "job" if self._of_job[job] >= limit else ""
+        return "task" if self._of_task[task] >= limit else ""
 
-    def remove(self, site: str) -> list[J]:
-        """Takes the jobs that wait out of a site's queue."""
-        queue = self._sites[site]
-        removed, queue.waiting = list(queue.waiting), deque()
-        return removed
+    def remove(self, site: str, goes: Callable[[J], bool] = lambda job: True) -> list[J]:
+        """Takes the jobs that wait, or some of them, out of a site's queue."""
+        queue = self._waiting[site]
+        self._waiting[site] = deque(job for job in queue if not goes(job))
+        return [job for job in queue if goes(job)]
 
     def wake_at(self) -> float | None:
         """Returns the earliest time for a waiting job to start; None if all wait for running episodes."""
-        times = [self._opens(name) for name, site in self._sites.items() if site.waiting]
+        times = [self._opens(name) for name, jobs in self._waiting.items() if jobs]
         return min((time for time in times if time < float("inf")), default=None)
 
     def closed(self, now: float) -> dict[str, float]:
@@ -130,7 +135,7 @@ class Scheduler(Generic[J]):
 
     @property
     def waiting(self) -> int:
-        return sum(len(site.waiting) for site in self._sites.values())
+        return sum(map(len, self._waiting.values()))
 
     @property
     def running(self) -> int:

@@ -7,7 +7,7 @@ import functools
 import json
 import logging
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -42,6 +42,20 @@ _FAULTS = {
     "captcha": "refused by the site",
     "timeout": "time limit of the machine",
 }
+
+
+class _Batch(NamedTuple):
+    """Tasks that are played.
+
+    Attributes:
+      first: place of the first one in the run's order.
+      policy: that plays.
+      failed: why the first process could not begin them.
+    """
+
+    first: int
+    policy: str
+    failed: UserError | None
 
 
 # What a prompt says of the page, without the history before it.
@@ -95,9 +109,9 @@ class EpisodeSource(Protocol):
         ...
 
     def begin(self, first: int, count: int, policy: str, tally: Tally) -> None:
-        """Begins the episodes of the run's tasks `first` to `first + count - 1`.
+        """Begins the episodes of the run's tasks `first` to `first + count - 1`, after those begun before.
 
-        The same call of a run that was killed goes on with the episodes that had ended.
+        A run that was killed goes on with the episodes that had ended, of the tasks that it had chosen.
 
         Args:
           policy: name of the adapters at the server.
@@ -108,8 +122,8 @@ class EpisodeSource(Protocol):
         """
         ...
 
-    def wait(self) -> Path:
-        """Returns the data set of what was begun, whose steps have their tokens, once all have ended.
+    def wait(self, first: int) -> Path:
+        """Returns the data set of what was begun at `first`, whose steps have their tokens, once it is over.
 
         Raises:
           UserError: no episode can be played.
@@ -173,7 +187,8 @@ def _page_of(messages: Sequence[Message]) -> str:
 class EpisodeRollouts(Rollouts):
     """The groups of an online run, task by task; takes the place of `Rollouts` in dynamic sampling.
 
-    With `config.max_staleness` the tasks of the next batch are played while the policy is updated.
+    With `config.max_staleness` each policy begins the batch for the next iteration when it is loaded, behind
+    what is still played for its own: the browsers always have something to do.
 
     Args:
       source: plays the episodes.
@@ -203,30 +218,38 @@ class EpisodeRollouts(Rollouts):
         )
         self._source, self._endpoint, self._config = source, endpoint, config
         self.tally = dict(tally)
-        # Name of the policy by which tasks are under way, and why the first process could not begin them.
-        self._playing = ""
-        self._failed: UserError | None = None
-        # By which a killed run has begun the next tasks; None before the first policy is loaded.
-        self._earlier: str | None = None
+        self._playing: deque[_Batch] = deque()
+        # Policies by which a killed run has begun batches, by first task; None before a policy is loaded.
+        self._earlier: dict[int, str] | None = None
         self._salvage: defaultdict[str, list[int]] = defaultdict(list)
         for number in data.train:
             self._salvage[data.sizes[number].task_id].append(number)
 
     def load(self, model: Qwen3VL, version: int) -> None:
-        begun = self._begun_before(version) if self._earlier is None else None
-        if begun is not None and not begun.complete:
-            self._endpoint.held.add(begun.policy)
+        begun = self._begun_before(version) if self._earlier is None else {}
+        self._endpoint.held |= {
+            one.policy for one in begun.values() if not one.complete and version_of(one.policy) < version
+        }
         super().load(model, version)
-        there = begun is not None and (begun.complete or begun.policy in self._endpoint.policies)
-        self._earlier = begun.policy if begun is not None and there else ""
+        if self._earlier is None:
+            there = self._endpoint.policies
+            # Complete episodes need no server.
+            self._earlier = {
+                first: one.policy for first, one in begun.items() if one.complete or one.policy in there
+            }
+        self._play_ahead(0)
 
-    def _begun_before(self, version: int) -> Begun | None:
-        """Returns what a killed run has begun to play by a policy that is not too old."""
-        found = self._source.begun(self.position) if self._config.max_staleness and is_first() else None
-        given = json.loads(from_all_processes(json.dumps(found).encode())[0])
-        begun = Begun(*given) if given else None
-        oldest = version - self._config.max_staleness
-        return begun if begun and oldest <= version_of(begun.policy) < version else None
+    def _begun_before(self, version: int) -> dict[int, Begun]:
+        """Returns the batches that a killed run has begun, by their first task, unless they are too old."""
+        count, staleness = self._config.groups_at_once, self._config.max_staleness
+        nexts = (self.position, self.position + count) if staleness and is_first() else ()
+        found = {first: begun for first in nexts if (begun := self._source.begun(first))}
+        (given, *_) = from_all_processes(json.dumps(list(found.items())).encode())
+        return {
+            first: begun
+            for first, begun in ((first, Begun(*one)) for first, one in json.loads(given))
+            if version - staleness <= version_of(begun.policy) <= version
+        }
 
     def take(self, count: int, oldest: int = 0) -> list[Group]:
         """Plays the next tasks and returns a group for each, in order.
@@ -235,12 +258,12 @@ class EpisodeRollouts(Rollouts):
           UserError: too many episodes have no reward, the policy never acts, or tokens are not its own.
         """
         if not self._playing:
-            self._play(count, self._earlier or self._endpoint.policy)
-        policy, self._playing, self._earlier = self._playing, "", ""
-        folder = self._wait()
-        self._endpoint.held.discard(policy)
+            self._play()
+        batch = self._playing.popleft()
+        folder = self._wait(batch)
+        self._endpoint.held -= {batch.policy} - {one.policy for one in self._playing}
         try:
-            groups = self._groups(folder, policy)
+            groups = self._groups(folder, batch.policy)
         except UserError:
             # It is played again once the cause is corrected.
             _set_aside(folder)
@@ -253,8 +276,7 @@ class EpisodeRollouts(Rollouts):
             self.tally[name] = Tallied(tasks + 1, rate)
         self.position += count
         self.limit = self.position
-        if self._config.max_staleness and self.version + 1 < self._config.iterations:
-            self._play(count, self._endpoint.policy)
+        self._play_ahead(1)
         return list(groups.values())
 
     def close(self) -> None:
@@ -262,24 +284,33 @@ class EpisodeRollouts(Rollouts):
             self._source.stop()
         super().close()
 
-    def _play(self, count: int, policy: str) -> None:
-        """Begins to play the next tasks; the first process plays them."""
-        self._playing, self._failed = policy, None
+    def _play_ahead(self, taken: int) -> None:
+        """Begins the batches of this iteration, which has taken so many, and of the next, if there is one."""
+        iterations = min(self._config.iterations - self.version, 2) if self._config.max_staleness else 0
+        while len(self._playing) < iterations - taken:
+            self._play()
+
+    def _play(self) -> None:
+        """Begins to play the next batch; the first process plays it."""
+        count, earlier = self._config.groups_at_once, self._earlier or {}
+        first = self.position + count * len(self._playing)
+        policy, failed = earlier.pop(first, self._endpoint.policy), None
         self._endpoint.held.add(policy)
         if is_first():
             try:
-                self._source.begin(self.position, count, policy, self.tally)
+                self._source.begin(first, count, policy, self.tally)
             except UserError as error:
-                self._failed = error
+                failed = error
+        self._playing.append(_Batch(first, policy, failed))
 
-    def _wait(self) -> Path:
-        """Returns the data set of what is played, in all processes; its errors are raised in all of them."""
+    def _wait(self, batch: _Batch) -> Path:
+        """Returns the data set of a batch, in all processes; its errors are raised in all of them."""
         outcome: dict[str, Any] = {"folder": "", "error": "", "exit_code": 0}
         if is_first():
             try:
-                if self._failed is not None:
-                    raise self._failed
-                outcome["folder"] = str(self._source.wait())
+                if batch.failed is not None:
+                    raise batch.failed
+                outcome["folder"] = str(self._source.wait(batch.first))
             except UserError as error:
                 outcome |= {"error": str(error), "exit_code": error.exit_code}
         outcome = json.loads(from_all_processes(json.dumps(outcome).encode())[0])

@@ -181,6 +181,10 @@ def test_tasks_by_learnability_are_those_that_are_solved_sometimes():
     assert TaskOrder(settings(tasks_by="learnability", **given)).batch(60, 400, tally) == batch
     in_order = [task for task in order[range(400)] if template_of(task.task_id) == names[0]]
     assert [task for task, _ in batch if template_of(task.task_id) == names[0]][:3] == in_order[30:33]
+    # Behind those that are under way, too.
+    (ahead, _), *_ = [one for one in batch if template_of(one[0].task_id) == names[0]]
+    after = [task for task, _ in order.batch(60, 400, tally, [ahead])]
+    assert next(task for task in after if template_of(task.task_id) == names[0]) == in_order[31]
     # At first all pages are alike, and so are the tasks and their numbers by seed.
     assert len({template_of(task.task_id) for task, _ in order.batch(0, 12, {})}) == 3
     by_seed = TaskOrder(settings(**given)).batch(3, 5, tally)

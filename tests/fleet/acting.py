@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from collection.fleet.journal import RunJournal
 from collection.fleet.pool import WorkerDiedError
 from collection.fleet.rounds import Job, Round
 from collection.fleet.run import Run
+from collection.fleet.scheduler import SiteState
 from collection.fleet.worker import Episode, PlayedEpisode, RunFailure
 from collection.judges.build import JudgeConfig
 from collection.llm.actor import ActorReply, ReflectionRequest
@@ -157,6 +159,27 @@ def run(
     pool = ActedPool(script)
     if pools is not None:
         pools.append(pool)
+    idle = set(range(1, settings.fleet.workers + 1))
+    try:
+        with begun(jobs, workdir, pool, idle, settings, stop, judge) as playing:
+            playing.play()
+    finally:
+        assert idle == set(range(1, settings.fleet.workers + 1))
+    return pool, playing
+
+
+@contextlib.contextmanager
+def begun(
+    jobs: Sequence[Job],
+    workdir: Path,
+    pool: ActedPool,
+    idle: set[int],
+    settings: EpisodeSettings,
+    stop: Callable[[float], bool] = lambda now: False,
+    judge: JudgeConfig | None = None,
+    sites: defaultdict[str, SiteState] | None = None,
+) -> Iterator[Run]:
+    """A run on a pool, some of whose workers are idle."""
     workdir.mkdir(exist_ok=True)
     with (
         contextlib.closing(RunJournal(workdir)) as journal,
@@ -165,17 +188,14 @@ def run(
     ):
         for job in jobs:
             journal.reopen(job)
-        idle = set(range(1, settings.fleet.workers + 1))
         playing = ActedRun(
             *(jobs, workdir, settings, judge, journal, pool, idle, Stop(lambda: stop(pool.now))),
-            *(calls, address, lambda: pool.now, pool.wait),
+            *(calls, address, lambda: pool.now, pool.wait, sites),
         )
         try:
-            playing.play()
+            yield playing
         finally:
             playing.close()
-            assert idle == set(range(1, settings.fleet.workers + 1))
-    return pool, playing
 
 
 class ActedRun(Run):

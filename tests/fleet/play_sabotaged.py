@@ -28,7 +28,7 @@ from tests.fleet.processes import kind_of
 FAULTS = ("browser", "network", "application")
 # How often the episodes of a run were played before, for its workers; a file in its workdir.
 _TIMES = "sabotaged.txt"
-_play, _environment, _get, _run = Worker._play, BrowserPool.environment, PageHandler.do_GET, Fleet.run
+_play, _environment, _get, _begin = Worker._play, BrowserPool.environment, PageHandler.do_GET, Fleet.begin
 
 
 class _State:
@@ -69,11 +69,11 @@ def _kill(kind: str) -> None:
                 process.kill()
 
 
-def _run_sabotaged(self: Fleet, jobs: Any, workdir: Path, *args: Any) -> Any:
+def _begin_sabotaged(self: Fleet, jobs: Any, workdir: Path, *args: Any) -> Any:
     times = int((workdir / _TIMES).read_text()) + 1 if (workdir / _TIMES).exists() else 0
     workdir.mkdir(parents=True, exist_ok=True)
     (workdir / _TIMES).write_text(str(times))
-    return _run(self, jobs, workdir, *args)
+    return _begin(self, jobs, workdir, *args)
 
 
 def _play_sabotaged(self: Worker, episode: Episode, folder: Path) -> Trajectory:
@@ -103,7 +103,7 @@ def _get_sabotaged(self: PageHandler) -> None:
 
 Worker._play, BrowserPool.environment = _play_sabotaged, _environment_sabotaged
 PageHandler.do_GET = _get_sabotaged
-Fleet.run = _run_sabotaged
+Fleet.begin = _begin_sabotaged
 
 if __name__ == "__main__":
     fleet_play.main()

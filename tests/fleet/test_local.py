@@ -82,7 +82,7 @@ def played(tmp_path_factory, seen):
 @contextlib.contextmanager
 def watched(folder, look):
     """Shows `look` what the workers of a run do, often."""
-    wait = Run._wait_seconds
+    wait = Run.wait_seconds
 
     def often(self):
         files = list(folder.glob("live/*.json"))
@@ -91,7 +91,7 @@ def watched(folder, look):
         return min(wait(self), 0.05)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "_wait_seconds", often)
+        patch.setattr(Run, "wait_seconds", often)
         yield
 
 
@@ -221,7 +221,7 @@ def episodes(workdir):
 
 def test_lost_workers_and_browsers_are_replaced(played, tmp_path, monkeypatch):
     """Each is killed once as soon as it is there, and what comes out is the same."""
-    wait, killed = Run._wait_seconds, set()
+    wait, killed = Run.wait_seconds, set()
 
     def kill_once(self):
         for child in psutil.Process().children(recursive=True):
@@ -232,7 +232,7 @@ def test_lost_workers_and_browsers_are_replaced(played, tmp_path, monkeypatch):
                     child.kill()
         return min(wait(self), 0.1)
 
-    monkeypatch.setattr(Run, "_wait_seconds", kill_once)
+    monkeypatch.setattr(Run, "wait_seconds", kill_once)
     result = fleet.run_tasks(jobs()[:1], tmp_path, setup(workers=1, retries=3, crashes=5), None, "collect")
     assert killed == {"driver", "worker"}
     expected = [one for one in played[1].trajectories() if one.task.task_id == jobs()[0].task.task_id]

@@ -42,14 +42,14 @@ def test_two_nodes_give_the_records_of_this_machine(
     jobs = [Job(make_task(page, seed), 5, 2, True) for page in PAGES for seed in range(2)]
     local, far = tmp_path / "local", tmp_path / "far"
     wanted = run_tasks(jobs, local, setup(), None, "collect")
-    wait, used = Run._wait_seconds, set[str]()
+    wait, used = Run.wait_seconds, set[str]()
 
     def look(self: Run) -> float:
         actors = ray._private.state.actors().values()
         used.update(one["Address"]["NodeID"] for one in actors if one["State"] == "ALIVE")
         return wait(self)
 
-    monkeypatch.setattr(Run, "_wait_seconds", look)
+    monkeypatch.setattr(Run, "wait_seconds", look)
     found = run_tasks(jobs, far, setup(engine="ray"), None, "collect")
     assert len(used) == 2
     assert_equal(found, wanted)

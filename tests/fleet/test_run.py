@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,14 @@ from hypothesis import strategies as st
 from collection.fleet.config import SiteLimits
 from collection.fleet.journal import RunJournal
 from collection.fleet.pool import NotPlacedError, make_pool
+from collection.fleet.run import go_on
+from collection.fleet.scheduler import SiteState
 from collection.fleet.worker import Episode, RunFailure, Worker
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.episodes import write_episodes
 from rmsweb_jax.records.schema import Trajectory
-from tests.fleet.acting import DIES, Act, config, run, web_job
+from tests.fleet.acting import DIES, Act, ActedPool, begun, config, run, web_job
 
 LIMITS = SiteLimits(max_per_site=1, site_interval_s=5.0, backoff_s=60.0, backoff_max_s=600.0)
 
@@ -245,9 +248,70 @@ def test_a_task_that_keeps_killing_workers_ends_as_crashed(tmp_path):
         bad = [opened.read(one) for one in opened.rounds["a/bad"].values()]
     assert [one.outcome for one in bad] == ["crashed", "crashed"]
     assert "died 2 times, last with exit code -9" in bad[0].detail and not bad[0].success
-    # The second round was not even tried.
-    assert [one.retries for one in bad] == [1, 0]
-    assert fleet.status().deaths == 2 and fleet.status().outcomes == {"done": 2, "crashed": 2}
+    # The second round was under way when the first was given up, and not tried again.
+    assert [one.retries for one in bad] == [1, 1]
+    status = fleet.status()
+    assert (status.deaths, status.tasks_done) == (4, 2) and status.outcomes == {"done": 2, "crashed": 2}
+
+
+def test_what_a_task_that_is_given_up_has_in_the_queue_is_not_tried(tmp_path):
+    job = web_job("a/bad", attempts=5)
+    _, fleet = run([job], tmp_path, lambda *_: DIES, config(retries=0, workers=1))
+    assert fleet.status().deaths == 1 and fleet.status().outcomes == {"crashed": 5}
+
+
+def test_a_second_run_of_a_fleet_begins_with_workers_that_are_idle(tmp_path):
+    pool, idle, settings = ActedPool(lambda *_: Act()), {1, 2}, config()
+    sites = defaultdict(SiteState)
+    limited = config(LIMITS)
+    with contextlib.ExitStack() as stack:
+        first, second = (
+            stack.enter_context(begun(jobs, tmp_path / name, pool, idle, one, sites=sites))
+            for name, jobs, one in (
+                ("first", [web_job("a/1", attempts=3)], settings),
+                ("second", [web_job("b/1", attempts=3), web_job("a/2")], limited),
+            )
+        )
+        while not (first.is_over and second.is_over):
+            go_on([one for one in (first, second) if not one.is_over], wait=pool.wait)
+    # The site that the first run visited at 1.0 is visited again after the interval, as one of its own is.
+    assert pool.begun == [
+        (0.0, "a/1"),
+        (0.0, "a/1"),
+        (1.0, "a/1"),
+        (1.0, "b/1"),
+        (6.0, "b/1"),
+        (6.0, "a/2"),
+        (11.0, "b/1"),
+    ]
+    assert len(rounds(tmp_path / "first")) == 3 and len(rounds(tmp_path / "second")) == 4
+
+
+@pytest.mark.parametrize("drain", [2.0, 0.5])
+def test_runs_of_a_fleet_stop_together(tmp_path, drain):
+    settings, idle = config(drain_seconds=drain), {1, 2}
+    pool = ActedPool(lambda task, _: Act(seconds=1.0 if task == "a/1" else 2.0))
+    with pytest.raises(StoppedError), contextlib.ExitStack() as stack:
+        runs = [
+            stack.enter_context(
+                begun([web_job(name)], tmp_path / name[0], pool, idle, settings, lambda now: bool(pool.begun))
+            )
+            for name in ("a/1", "b/1")
+        ]
+        for run in runs:
+            run._start_rounds()
+        while True:
+            go_on(runs, wait=pool.wait)
+    kept = len(rounds(tmp_path / "a")) + len(rounds(tmp_path / "b"))
+    assert kept == (2 if drain == 2.0 else 0) and idle == {1, 2}
+
+
+def test_rounds_that_need_no_verdict_are_played_at_once(tmp_path):
+    pool, _ = run([web_job("a/1", attempts=5)], tmp_path / "all", lambda *_: Act(), config(workers=3))
+    assert [now for now, _ in pool.begun] == [0.0, 0.0, 0.0, 1.0, 1.0]
+    job = web_job("a/1", attempts=5, stop_after=2)
+    pool, _ = run([job], tmp_path / "one", lambda *_: Act(success=True), config(workers=3))
+    assert [now for now, _ in pool.begun] == [0.0, 1.0]
 
 
 def test_when_all_workers_die_the_run_ends(tmp_path):

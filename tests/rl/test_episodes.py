@@ -82,15 +82,15 @@ class Source:
     """Has the same data set for all tasks, and keeps the calls."""
 
     def __init__(self, folder, begun=None):
-        self.folder, self.earlier, self.calls, self.stopped = folder, begun, [], 0
+        self.folder, self.earlier, self.calls, self.stopped = folder, begun or {}, [], 0
 
     def begin(self, first, count, policy, tally):
         self.calls.append((first, policy))
 
     def begun(self, first):
-        return self.earlier
+        return self.earlier.get(first)
 
-    def wait(self):
+    def wait(self, first):
         return self.folder
 
     def stop(self):
@@ -379,7 +379,7 @@ def test_tokens_of_something_else_are_refused(tmp_path, encoder, data, change, m
         take(tmp_path, data, runs)
 
 
-AHEAD = CONFIG.model_copy(update={"max_staleness": 1, "iterations": 3})
+AHEAD = CONFIG.model_copy(update={"max_staleness": 1, "iterations": 3, "gen_batch_groups": 1})
 
 
 def played_by(name, encoder):
@@ -409,9 +409,12 @@ def test_the_next_batch_is_played_by_the_policy_before_while_that_is_updated(tmp
         (group,) = rollouts.take(1)
         assert group.version == by and group.turns[0].version == by
         source.folder = tmp_path / f"episodes-{version}"
+        calls = [(0, policy(0)), (1, policy(0)), (2, policy(1))]
+        # Each policy begins the next batch when it is loaded, while the one before may still be played.
+        assert source.calls == calls[: version + 2]
     # After the last iteration none would be trained on.
-    assert source.calls == [(0, policy(0)), (1, policy(0)), (2, policy(1))]
-    assert server.held == set() and not source.stopped
+    rollouts.load(None, 3)  # pyright: ignore
+    assert source.calls == calls and server.held == set() and not source.stopped
     rollouts.close()
 
 
@@ -439,13 +442,26 @@ def test_a_stopped_run_stops_what_plays_ahead(tmp_path, encoder, data):
     ],
 )
 def test_a_resumed_run_goes_on_with_what_plays_ahead(tmp_path, encoder, data, begun, left, config, expected):
-    source, server = Source(tmp_path / "episodes", begun), Server(left=left)
+    source, server = Source(tmp_path / "episodes", {16: begun} if begun else {}), Server(left=left)
     write_dataset(source.folder, played_by(expected, encoder), "trajectories")
+    config = config.model_copy(update={"iterations": 4})
     rollouts = EpisodeRollouts(source, server, data, config, position=16)  # pyright: ignore
     rollouts.load(None, 2)  # pyright: ignore
     (group,) = rollouts.take(1)
     rollouts.close()
-    assert source.calls == [(16, expected)] and policy(group.version) == expected
+    ahead = [(17, policy(2))] if config.max_staleness else []
+    assert source.calls == [(16, expected), *ahead] and policy(group.version) == expected
+
+
+def test_a_resumed_run_goes_on_with_both_batches(tmp_path, encoder, data):
+    """The second was begun by the policy that is loaded again."""
+    begun = {16: Begun(policy(1), False), 17: Begun(policy(2), False)}
+    source, server = Source(tmp_path / "episodes", begun), Server(left=(policy(1), policy(2)))
+    config = AHEAD.model_copy(update={"iterations": 4})
+    rollouts = EpisodeRollouts(source, server, data, config, position=16)  # pyright: ignore
+    rollouts.load(None, 2)  # pyright: ignore
+    rollouts.close()
+    assert source.calls == [(16, policy(1)), (17, policy(2))] and server.policies == [policy(1), policy(2)]
 
 
 class Tasks(Source):
