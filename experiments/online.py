@@ -156,12 +156,21 @@ class FleetEpisodes:
     Args:
       play: with the actor's address and the fields of its requests.
       folder: for the data sets, one for each call.
+      replays, teacher: see `PlayRequest`.
     """
 
     module = "collection.fleet.play"
 
-    def __init__(self, tasks: TaskOrder, play: EpisodeSettings, folder: Path, replays: int):
-        self._tasks, self._folder, self._replays = tasks, folder, replays
+    def __init__(
+        self,
+        tasks: TaskOrder,
+        play: EpisodeSettings,
+        folder: Path,
+        replays: int,
+        teacher: ActorConfig | None = None,
+    ):
+        self._tasks, self._folder, self._replays, self._teacher = tasks, folder, replays, teacher
+        self.teaches = teacher is not None
         self._settings = json.dumps(to_config_dict(play).to_dict())
         self._fleet: ChildProcess | None = None
         self._playing: dict[int, PlayRequest] = {}
@@ -192,7 +201,12 @@ class FleetEpisodes:
             under_way = [task for one in self._playing.values() for task in one.tasks]
             tasks, samples = zip(*self._tasks.batch(first, count, tally, under_way), strict=True)
             request = PlayRequest(
-                workdir=str(folder), policy=policy, tasks=tasks, samples=samples, replays=self._replays
+                workdir=str(folder),
+                policy=policy,
+                tasks=tasks,
+                samples=samples,
+                replays=self._replays,
+                teacher=self._teacher,
             )
             folder.mkdir(parents=True, exist_ok=True)
             write_atomic(path, request.model_dump_json().encode())
@@ -253,6 +267,7 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
     if not isinstance(workdir, Path):
         raise UserError(f"{workdir}: online runs keep their episodes on a disk; give a folder as --workdir")
     find_programs(settings.play.browser)
+    teacher = settings.play.resolved_teacher(not settings.applications and not settings.tasks_file)
     tasks = TaskOrder(settings)
     processor = Processor.from_pretrained(resolve_model(settings.model), settings.max_pixels)
     actor = ActorConfig(
@@ -295,7 +310,7 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
             }
         )
         play = settings.play.episodes(actor, settings.applications)
-        episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays)
+        episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays, teacher)
         stack.callback(episodes.stop)
         config = settings.model_copy(update={"rollout_engine": "endpoint", "endpoint": endpoint})
         return train(config, workdir, episodes)

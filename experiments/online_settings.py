@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -11,7 +11,7 @@ from collection.fleet.config import EpisodeSettings, FleetSettings, SiteNames
 from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.rl.config import OnlineConfig
-from rmsweb_jax.settings import Settings, internal, safe
+from rmsweb_jax.settings import Settings, internal, part_name, safe
 
 
 class TrainedActor(Settings):
@@ -35,6 +35,12 @@ class TrainedActor(Settings):
     server_settings: Mapping[str, Any] = Field(default_factory=dict)
 
 
+class TeacherConfig(ActorConfig):
+    """What acts at tasks that the policy has not solved: a model, or the scripted teacher of MiniWoB++."""
+
+    kind: Annotated[str, part_name("none", "auto", "scripted", "gemini", "chat")] = "none"  # pyright: ignore
+
+
 class PlayFleet(FleetSettings):
     """The browsers of an online run, which are on its own machine."""
 
@@ -44,16 +50,43 @@ class PlayFleet(FleetSettings):
 
 
 class PlaySettings(EpisodeSettings):
-    """How episodes are played that are trained on."""
+    """How episodes are played that are trained on.
+
+    Attributes:
+      teacher: plays each task once that no episode of its group has solved. The replies of a success are
+        targets of the group's anchor.
+    """
 
     # The endpoint and the sampling of the policy are RL's.
     actor: TrainedActor = TrainedActor()  # pyright: ignore
     fleet: PlayFleet = safe(PlayFleet())
     applications: SiteNames = internal(())
+    teacher: TeacherConfig = TeacherConfig()
 
     def episodes(self, actor: ActorConfig, applications: SiteNames) -> EpisodeSettings:
         """Returns the settings with the policy as it is served, and where it plays."""
-        return EpisodeSettings(**{**dict(self), "actor": actor, "applications": applications})
+        own = {name: value for name, value in dict(self).items() if name != "teacher"}
+        return EpisodeSettings(**{**own, "actor": actor, "applications": applications})
+
+    def resolved_teacher(self, scripted: bool) -> ActorConfig | None:
+        """Returns the teacher, resolved; None if there is none.
+
+        Args:
+          scripted: whether the scripted teacher knows all tasks.
+
+        Raises:
+          UserError: see `ActorConfig.resolve`, or the scripted one does not know them.
+        """
+        if self.teacher.kind == "none":
+            return None
+        # As an actor, which has no further kinds.
+        found = ActorConfig(**dict(self.teacher)).resolve("config.play.teacher")
+        if found.kind == "scripted" and not scripted:
+            raise UserError(
+                "config.play.teacher.kind is 'scripted', also where 'auto' finds no key: it knows MiniWoB++ "
+                "alone; name a model"
+            )
+        return found
 
 
 class OnlineSettings(OnlineConfig):
@@ -88,6 +121,11 @@ class OnlineSettings(OnlineConfig):
         if self.tasks_file and self.tasks_by == "learnability":
             raise UserError(
                 "config.tasks_by=learnability: tasks of config.tasks_file have no seeds; make it seed"
+            )
+        if self.play.teacher.kind != "none" and not self.objective.salvage_weight:
+            raise UserError(
+                f"config.play.teacher.kind is {self.play.teacher.kind!r} and config.objective.salvage_weight "
+                "0: give the anchor of its replies a weight"
             )
         judge = self.play.judge
         if self.tasks_file and judge.kind in ("none", "actor") and not judge.is_own:

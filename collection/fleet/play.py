@@ -12,15 +12,18 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from collection.fleet.config import EpisodeSettings, resolved
 from collection.fleet.pool import Threads
 from collection.fleet.rounds import Job
-from collection.fleet.run import Fleet, go_on
+from collection.fleet.run import Fleet, Run, go_on
 from collection.judges.base import KEPT_OUT, fate
 from collection.judges.build import judge_config
+from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import user_errors
+from rmsweb_jax.records.episodes import TEACHER
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Record, Task
 from rmsweb_jax.settings import from_config
@@ -34,6 +37,7 @@ class PlayRequest(Record):
       policy: name of the adapters that act.
       samples: number of episodes of each task.
       replays: number of times that an episode is played again that site, network or machine ended.
+      teacher: plays each task once that no episode has solved; its episodes are the data set `TEACHER` there.
     """
 
     workdir: str
@@ -41,10 +45,13 @@ class PlayRequest(Record):
     tasks: tuple[Task, ...]
     samples: tuple[int, ...]
     replays: int
+    teacher: ActorConfig | None = None
 
 
 class Played:
-    """A request that is played: all episodes, and those that were lost again. It goes on after a kill.
+    """A request that is played: all episodes, those that were lost again, and the teacher's.
+
+    It goes on after a kill.
 
     Args:
       settings: those of the fleet.
@@ -57,31 +64,43 @@ class Played:
     def __init__(
         self, request: PlayRequest, fleet: Fleet, settings: EpisodeSettings, stack: contextlib.ExitStack
     ):
-        self._request, self._fleet, self._workdir = request, fleet, Path(request.workdir)
-        self._actor = settings.actor.model_copy(update={"adapters": request.policy})
-        self._judge = judge_config(settings.judge, self._actor, {})
-        self._times, self._run = 0, stack.enter_context(contextlib.ExitStack())
-        self._begin()
-
-    def _begin(self) -> None:
-        request, self._times = self._request, self._times + 1
-        each = zip(request.tasks, request.samples, strict=True)
-        jobs = [Job(task, samples, replays=request.replays) for task, samples in each]
-        begun = self._fleet.begin(jobs, self._workdir, "play", self._judge, self._actor)
-        self.run = self._run.enter_context(begun)
+        self._request, self._fleet, self._settings = request, fleet, settings
+        self._run, self._runs = stack.enter_context(contextlib.ExitStack()), self._all_runs()
+        self.run = next(self._runs)
 
     def is_over(self) -> bool:
-        """Begins again what was lost; writes the report in the end."""
+        """Begins the next run once one is over."""
         while self.run.is_over:
-            self._run.close()
-            lost = sum(fate(one) in KEPT_OUT for one in self.run.result.trajectories())
-            if not lost or self._times > self._request.replays:
-                seconds = round(self.run.result.seconds, 1)
-                report = {"stage": "play", "policy": self._request.policy, "seconds": seconds, "lost": lost}
-                write_atomic(self._workdir / "report.json", json.dumps(report, indent=1).encode())
+            if (run := next(self._runs, None)) is None:
                 return True
-            self._begin()
+            self.run = run
         return False
+
+    def _all_runs(self) -> Iterator[Run]:
+        """Yields runs, each of which is over before the next one; writes the report in the end."""
+        request, workdir = self._request, Path(self._request.workdir)
+        policy = self._settings.actor.model_copy(update={"adapters": request.policy})
+        each = zip(request.tasks, request.samples, strict=True)
+        jobs = [Job(task, samples, replays=request.replays) for task, samples in each]
+        for _ in range(request.replays + 1):
+            run = self._begin(jobs, workdir, policy)
+            yield run
+            self._run.close()
+            episodes = [(one.task.task_id, one.success, fate(one)) for one in run.result.trajectories()]
+            lost = sum(fate in KEPT_OUT for _, _, fate in episodes)
+            if not lost:
+                break
+        report = {"stage": "play", "policy": request.policy, "seconds": round(run.result.seconds, 1)}
+        solved = {task_id for task_id, success, _ in episodes if success}
+        unsolved = [Job(task, 1) for task in request.tasks if task.task_id not in solved]
+        if request.teacher and unsolved:
+            yield self._begin(unsolved, workdir / TEACHER, request.teacher)
+            self._run.close()
+        write_atomic(workdir / "report.json", json.dumps(report | {"lost": lost}, indent=1).encode())
+
+    def _begin(self, jobs: Sequence[Job], workdir: Path, actor: ActorConfig) -> Run:
+        judge = judge_config(self._settings.judge, self._settings.actor, {})
+        return self._run.enter_context(self._fleet.begin(jobs, workdir, "play", judge, actor))
 
 
 def main() -> None:

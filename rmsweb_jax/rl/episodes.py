@@ -22,8 +22,10 @@ from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.dataset import read_dataset
+from rmsweb_jax.records.episodes import TEACHER
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ExtractionCall, Message, SampledTokens, SftSample, Step, Trajectory
+from rmsweb_jax.records.shards import MANIFEST
 from rmsweb_jax.rl.config import OnlineConfig
 from rmsweb_jax.rl.functions import find_gate
 from rmsweb_jax.rl.gates import COMPETENT_REWARD, gate_group
@@ -102,7 +104,14 @@ def template_of(task_id: str) -> str:
 
 
 class EpisodeSource(Protocol):
-    """What plays episodes, on any browsers."""
+    """What plays episodes, on any browsers.
+
+    Attributes:
+      teaches: a teacher plays the tasks that no episode has solved; its data set is `TEACHER` in that of the
+        episodes.
+    """
+
+    teaches: bool
 
     def task_ids(self, first: int, count: int) -> list[str]:
         """Returns the ids of the tasks `first` to `first + count - 1` of the run's order."""
@@ -325,10 +334,21 @@ class EpisodeRollouts(Rollouts):
         episodes: defaultdict[str, list[Trajectory]] = defaultdict(list)
         for trajectory in read_dataset(folder, Trajectory):
             episodes[trajectory.task.task_id].append(trajectory)
-        encoder = Encoder(self._data.encoder.processor, ImageStore(folder))
+        taught: defaultdict[str, list[Trajectory]] = defaultdict(list)
+        if (folder / TEACHER / MANIFEST).exists():
+            for trajectory in read_dataset(folder / TEACHER, Trajectory):
+                taught[trajectory.task.task_id].append(trajectory)
+        encoder, teacher = (
+            Encoder(self._data.encoder.processor, ImageStore(one)) for one in (folder, folder / TEACHER)
+        )
         # Data sets are sorted by task: of surplus groups always those of the same pages would be left out.
         order = sorted(episodes, key=lambda task_id: stable_hash(self._seed, task_id))
-        groups = {task_id: self._group(task_id, episodes[task_id], encoder, policy) for task_id in order}
+        groups = {}
+        for task_id in order:
+            groups[task_id] = self._group(task_id, episodes[task_id], encoder, policy)
+            if taught[task_id] and _is_unsolved(groups[task_id]):
+                turns = (*groups[task_id].turns, *self._success(taught[task_id], teacher))
+                groups[task_id] = dataclasses.replace(groups[task_id], turns=turns)
         check_faults(list(groups.values()), self._config.max_masked, folder)
         steps = [step for runs in episodes.values() for run in runs for step in run.steps]
         if steps and not any(step.results for step in steps):
@@ -368,15 +388,17 @@ class EpisodeRollouts(Rollouts):
             left_out = [_select(turn, turn.advantages <= 0) for turn in turns]
             turns = [_select(turn, turn.advantages > 0) for turn in turns]
             turns, left_out = ([turn for turn in some if turn.responses] for some in (turns, left_out))
-        if fate != "accepted" and rewards.max() < COMPETENT_REWARD and config.objective.salvage_weight:
-            turns += [Turn.of_target(self._data.prompt(number)) for number in self._salvage[task_id]]
-        if fate == "solved" and config.anchor_solved:
-            turns += self._own_success(scored, encoder)
-        return dataclasses.replace(
+        group = dataclasses.replace(
             group, turns=tuple(turns), left_out=tuple(left_out), fate=fate, too_long=too_long
         )
+        targets: list[Turn] = []
+        if _is_unsolved(group) and config.objective.salvage_weight:
+            targets = [Turn.of_target(self._data.prompt(number)) for number in self._salvage[task_id]]
+        if fate == "solved" and config.anchor_solved:
+            targets = self._success(scored, encoder)
+        return dataclasses.replace(group, turns=(*group.turns, *targets))
 
-    def _own_success(self, runs: Sequence[Trajectory], encoder: Encoder) -> list[Turn]:
+    def _success(self, runs: Sequence[Trajectory], encoder: Encoder) -> list[Turn]:
         """Returns the shortest success as targets of the anchor, without repaired or failed replies."""
         config, task = self._config, runs[0].task
         # Not one whose answer says that there is no answer, as in the SFT corpus.
@@ -494,6 +516,12 @@ class EpisodeRollouts(Rollouts):
         return sampled
 
 
+def _is_unsolved(group: Group) -> bool:
+    """Returns True for a group whose rewards are known, and none is a success."""
+    rejected = group.fate not in ("accepted", TOO_FEW)
+    return rejected and group.rewards.max() < COMPETENT_REWARD
+
+
 def _set_aside(folder: Path) -> None:
     """Renames a data set that cannot be trained on, so that the same command plays its tasks again."""
     from_all_processes(b"")  # The others have read it.
@@ -516,6 +544,10 @@ def _select(turn: Turn, where: Bool[np.ndarray, " responses"]) -> Turn:
     )
 
 
+def _has_target(group: Group) -> bool:
+    return any(turn.prompt.target for turn in group.turns)
+
+
 def count_targets(source: EpisodeSource, data: RlData, config: OnlineConfig) -> dict[str, int]:
     """Counts the tasks that a run plays at least, and those with a verified reply in `config.prompts`.
 
@@ -526,14 +558,16 @@ def count_targets(source: EpisodeSource, data: RlData, config: OnlineConfig) -> 
     known = {data.sizes[number].task_id for number in data.train}
     count = sum(task_id in known for task_id in tasks)
     line = f"{count} of the {len(tasks)} tasks that are played have a verified reply in {config.prompts}"
-    weight = 0 if config.anchor_solved else config.objective.salvage_weight
+    # Of other targets nothing is known before.
+    others = config.anchor_solved or source.teaches
+    weight = 0 if others else config.objective.salvage_weight
     needs = {"objective.salvage_weight": weight, "step_bonus": config.step_bonus}
     if not count and (wanted := [f"config.{name}={value:g}" for name, value in needs.items() if value]):
         raise UserError(
             f"{line}, without which {' and '.join(wanted)} can do nothing: set it to 0, or give "
             "config.prompts mined from these tasks"
         )
-    if count:
+    if count or source.teaches:
         logging.info("%s", line)
     else:
         logging.warning("%s: groups without success have no anchor", line)
@@ -568,8 +602,12 @@ def check_faults(groups: Sequence[Group], most: float, folder: Path) -> None:
         )
 
 
-def episode_metrics(groups: Sequence[Group]) -> Mapping[str, float]:
-    """Computes counts and means over the episodes of an iteration."""
+def episode_metrics(groups: Sequence[Group], salvaged: Sequence[Group] = ()) -> Mapping[str, float]:
+    """Computes counts and means over the episodes of an iteration.
+
+    Args:
+      salvaged: the rejected ones that are trained on.
+    """
     faults = Counter(fault for group in groups for fault in group.faults)
     steps = [number for group in groups for number in group.steps]
     scored = sum(len(group.rewards) for group in groups)
@@ -577,6 +615,9 @@ def episode_metrics(groups: Sequence[Group]) -> Mapping[str, float]:
         "episodes/scored": scored,
         "episodes/masked": sum(faults.values()),
         **{f"episodes/masked/{fault}": number for fault, number in sorted(faults.items())},
+        "salvage/groups_unsolved": sum(map(_is_unsolved, groups)),
+        "salvage/groups_with_target": sum(_is_unsolved(group) and _has_target(group) for group in groups),
+        "salvage/groups_anchored": sum(map(_has_target, salvaged)),
         "episodes/groups_too_few": sum(group.fate == TOO_FEW for group in groups),
         "episodes/steps": float(np.mean(steps)) if steps else 0.0,
         "episodes/turns": sum(len(turn.responses) for group in groups for turn in group.sampled),

@@ -411,7 +411,7 @@ def sample_groups(
     metrics = dynamic_sampling_metrics(sampled_groups, version) | {"time/rollout": seconds}
     metrics |= rollout_metrics(groups)
     if isinstance(rollouts, EpisodeRollouts):
-        metrics |= episode_metrics(groups)
+        metrics |= episode_metrics(groups, sampled_groups.salvaged)
     metrics |= {"tokens_per_second/rollout": tokens / seconds, "time/decode": rollouts.seconds - waited}
     return sampled_groups, metrics | {"dynamic_sampling/dropped": rollouts.dropped - dropped}
 

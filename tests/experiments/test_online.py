@@ -62,6 +62,9 @@ def arguments(prompts: Path) -> dict[str, object]:
         "prompts": str(prompts),
         "lora.rank": 4,
         "tasks_by": "learnability",
+        # The policy of these tests solves nothing.
+        "play.teacher.kind": "scripted",
+        "objective.salvage_weight": 0.1,
     }
 
 
@@ -92,6 +95,12 @@ def test_a_policy_plays_and_is_trained_on_what_it_played(whole):
         assert row["episodes/scored"] % 4 == 0 and row["episodes/masked"] == 0 and row["episodes/turns"] > 0
         # The tokens of the episodes are those that training computes, for the same prompts.
         assert row["sampler/gap_max"] < 1e-4
+        # What it did not solve the teacher has played, and the anchor is trained on what that has solved.
+        assert row["salvage/groups_unsolved"] == 2 and row["salvage/groups_anchored"] <= 1
+    taught = [one for folder in whole.glob("episodes/*/teacher") for one in read_dataset(folder, Trajectory)]
+    targets = sum(row["salvage/groups_with_target"] for row in rows)
+    assert len(taught) == 4 and sum(one.success for one in taught) == targets > 0
+    assert sum(row["salvage/groups_anchored"] for row in rows) > 0
     assert json.loads((whole / "report.json").read_bytes())["iterations"] == 2
     played = episodes(whole)
     assert len(played) == sum(row["episodes/scored"] for row in rows)
@@ -219,6 +228,10 @@ def test_templates_without_more_tasks_are_one_line(name, monkeypatch):
             {"tasks_file": "tasks.jsonl", "play": JUDGED, "tasks_by": "learnability"},
             "config.tasks_by=learnability: tasks of config.tasks_file have no seeds",
         ),
+        (
+            {"play": {"teacher": {"kind": "scripted"}}},
+            "config.play.teacher.kind is 'scripted' and config.objective.salvage_weight 0: give the anchor",
+        ),
         ({"max_staleness": 2}, "config.max_staleness is 2: online runs play one batch ahead at most"),
         ({"max_masked": 2.0}, "config.max_masked is 2.0"),
         ({"corpus": "full"}, "config.corpus is 'full'"),
@@ -227,6 +240,15 @@ def test_templates_without_more_tasks_are_one_line(name, monkeypatch):
 def test_settings_that_contradict_each_other_are_refused(changes, message):
     with pytest.raises(UserError, match=message):
         settings(**changes)
+
+
+def test_the_scripted_teacher_is_refused_where_it_knows_no_task(monkeypatch):
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    play = settings(play={"teacher": {"kind": "auto"}}, objective={"salvage_weight": 0.1}).play
+    assert (teacher := play.resolved_teacher(True)) and teacher.kind == "scripted"
+    with pytest.raises(UserError, match=r"it knows MiniWoB\+\+ alone; name a model"):
+        play.resolved_teacher(False)
+    assert settings().play.resolved_teacher(False) is None
 
 
 def test_a_machine_without_a_browser_trains_nothing(prompts, tmp_path, monkeypatch):

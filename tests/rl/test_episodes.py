@@ -12,6 +12,7 @@ from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.records.dataset import write_dataset
+from rmsweb_jax.records.episodes import TEACHER
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ActionResult, CallUsage, Incident, RlPrompt, SampledTokens
 from rmsweb_jax.rl.config import Objective, OnlineConfig
@@ -80,6 +81,8 @@ def three_episodes(encoder):
 
 class Source:
     """Has the same data set for all tasks, and keeps the calls."""
+
+    teaches = False
 
     def __init__(self, folder, begun=None):
         self.folder, self.earlier, self.calls, self.stopped = folder, begun or {}, [], 0
@@ -247,6 +250,26 @@ def test_a_group_without_success_anchors_a_verified_reply_to_its_task(tmp_path, 
     other = dataclasses.replace(data, sizes={0: dataclasses.replace(data.sizes[0], task_id="another")})
     group = take(tmp_path / "other", other, [episode(encoder, number, success=False) for number in (1, 2)])
     assert not any(turn.prompt.target for turn in group.turns)
+
+
+def test_a_group_without_success_anchors_the_teachers(tmp_path, encoder, data):
+    other = dataclasses.replace(data, sizes={0: dataclasses.replace(data.sizes[0], task_id="another")})
+    config = CONFIG.model_copy(update={"negative_weight": 0.0})
+    taught = tmp_path / "episodes" / TEACHER
+    failed = [episode(encoder, number, success=False) for number in (1, 2)]
+    write_dataset(taught, [episode(encoder, 1, success=False)], "trajectories")
+    assert take(tmp_path, other, failed, config).turns == ()
+    write_dataset(taught, [episode(encoder, 1)], "trajectories")
+    group = take(tmp_path, other, failed, config)
+    assert group.fate == "unsolved"
+    assert [turn.prompt.target for turn in group.turns] == [reply(CLICK), reply(DONE)]
+    counts = episode_metrics([group], [group])
+    names = ("unsolved", "with_target", "anchored")
+    assert [counts[f"salvage/groups_{name}"] for name in names] == [1, 1, 1]
+    # One that is accepted needs none.
+    assert not any(
+        turn.prompt.target for turn in take(tmp_path, other, three_episodes(encoder), config).turns
+    )
 
 
 def test_a_group_that_is_solved_has_no_anchor(tmp_path, encoder, data):
@@ -489,6 +512,9 @@ def test_a_run_says_how_many_of_its_tasks_have_a_target(data, caplog):
         "0 of the 6 tasks that are played have a verified reply in prompts: "
         "groups without success have no anchor"
     ]
+    none.teaches = True
+    assert count_targets(none, data, config)["tasks_with_targets"] == 0
+    none.teaches = False
     solved = config.model_copy(update={"anchor_solved": True})
     assert count_targets(none, data, solved)["tasks_with_targets"] == 0
     asked = {
