@@ -1,0 +1,113 @@
+"""Asynchronous against synchronous online RL, and what a batch costs. Half an hour, after the demo."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collection.environments.miniwob import make_task
+from collection.fleet.config import CollectSettings, resolved
+from collection.fleet.rounds import Job
+from collection.fleet.run import Fleet
+from configs.collect import get_config
+from configs.rl import ONLINE_PAGES
+from experiments.stages import Chain, Stage, run_stages
+from rmsweb_jax.settings import from_config
+from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
+from tests.proofs.page import DEMO, Check, demo_run, publish, table
+
+ROOT = Path("runs/proofs/online_speed")
+VARIANTS = {"synchronous": "online", "asynchronous": "online,async"}
+MODULES = {"shared": "experiments.train_rl", "apart": "tests.proofs.online_apart"}
+ITERATIONS = 4
+# Episodes of a batch, each size several times.
+SIZES, TIMES = (2, 4, 8, 16), 5
+
+
+def training(cores: str, variant: str) -> dict[str, float]:
+    """Seconds of an iteration after the first, in which programs are compiled."""
+    name = f"{cores}_{variant}"
+    settings = {"model": DEMO / "sft/export", "prompts": DEMO / "mine/prompts", "iterations": ITERATIONS}
+    given = [f"--config.{key}={value}" for key, value in settings.items()]
+    stage = Stage(name, ROOT / name, MODULES[cores], (f"--config=configs/rl.py:{VARIANTS[variant]}", *given))
+    for end in run_stages([Chain(name, (stage,))], DEMO / ".jax_cache"):
+        if end.error:
+            raise SystemExit(f"error: {end.error}")
+    rows = read_rows(ROOT / name / METRICS_FILE)
+    print(name, flush=True)
+    return {
+        "seconds an iteration": (rows[-1]["time"] - rows[0]["time"]) / (len(rows) - 1),
+        "of them waiting for episodes": float(np.mean([row["time/rollout"] for row in rows[1:]])),
+        "of them updating": float(np.mean([row["time/update"] for row in rows[1:]])),
+    }
+
+
+def batch_seconds() -> list[tuple[int, float]]:
+    """Sizes of batches and their seconds, by one fleet whose browser is there."""
+    config = get_config("demo")
+    config.actor.kind, config.fleet.workers = "scripted", 1
+    settings = resolved(from_config(CollectSettings, config))
+    found, seed = [], 0
+    with tempfile.TemporaryDirectory() as folder, Fleet(settings) as fleet:
+        for time_of in range(-1, TIMES):
+            for size in SIZES:
+                jobs = [Job(make_task(ONLINE_PAGES[0], seed + number), 1) for number in range(size)]
+                seed += size
+                start = time.monotonic()
+                fleet.run(jobs, Path(folder) / str(seed), "play")
+                if time_of >= 0:  # The first ones start the browser.
+                    found.append((size, time.monotonic() - start))
+    return found
+
+
+ABOUT = f"""\
+The demo's online run, `configs/rl.py:online` and `online,async`, {ITERATIONS} iterations with the same
+seed. Seconds of an iteration are those after the first, in which programs are compiled. *Shared*: all
+processes share two cores. *Apart*: the training has one core, and browsers, workers and the policy's server
+have the other. An asynchronous iteration trains on episodes of the policy before it.
+
+**A batch.** One fleet of one browser plays batches of {", ".join(map(str, SIZES))} episodes,
+{TIMES} times each, with the scripted teacher. Their seconds are fitted by a line: its value at 0 is what a
+batch costs in itself.
+"""
+
+
+def main() -> None:
+    demo_run()
+    batches = batch_seconds()
+    sizes, seconds = zip(*batches, strict=True)
+    each, fixed = np.polyfit(sizes, seconds, 1).tolist()
+    print(f"batch: {fixed:.2f} s and {each:.2f} s an episode", flush=True)
+    runs = {cores: {variant: training(cores, variant) for variant in VARIANTS} for cores in MODULES}
+    ratio = {
+        cores: one["synchronous"]["seconds an iteration"] / one["asynchronous"]["seconds an iteration"]
+        for cores, one in runs.items()
+    }
+    rows: list[dict[str, Any]] = [
+        {"cores": cores, "run": variant, **one} for cores, of in runs.items() for variant, one in of.items()
+    ]
+    checks: list[Check] = [
+        (
+            "training and playing on cores of their own: at least 1.5",
+            f"{ratio['apart']:.2f}",
+            ratio["apart"] >= 1.5,
+        ),
+        ("on two cores that they share", f"{ratio['shared']:.2f}", None),
+        ("a batch costs less than 1 s in itself", f"{fixed:.2f} s, and {each:.2f} s an episode", fixed < 1),
+    ]
+    figures = {
+        "async_over_sync": ratio["apart"],
+        "async_over_sync_shared": ratio["shared"],
+        "batch_fixed_seconds": fixed,
+        "runs": runs,
+        "batches": batches,
+    }
+    publish("online_speed", "Online RL: asynchronous and synchronous", ABOUT, figures, checks, table(rows))
+
+
+if __name__ == "__main__":
+    main()
