@@ -1,4 +1,4 @@
-"""`experiments.train_rl` with the training on one core, and browsers, workers and policy server on another."""
+"""`experiments.train_rl`: the training on one core; browsers, workers and policy server on the other."""
 
 from __future__ import annotations
 
