@@ -139,6 +139,7 @@ ONLINE_ABLATIONS = {
     "async": ("the next batch is played while the policy is updated", {"max_staleness": 1}),
     "step_bonus": ("turns that take a mined decision's verified action are paid", {"step_bonus": 0.5}),
     "turn_credit": ("all turns weigh the same", {"credit": "turn"}),
+    "forks": ("credit where episodes of a group part: drawn there, finished greedily", {"credit": "fork"}),
     "unmasked": ("faults of browser, site, machine or judge are failures", {"mask_faults": False}),
     "failures": ("failures weigh as much as successes", {"negative_weight": 1.0}),
 }

@@ -156,7 +156,7 @@ class FleetEpisodes:
     Args:
       play: with the actor's address and the fields of its requests.
       folder: for the data sets, one for each call.
-      replays, teacher: see `PlayRequest`.
+      replays, teacher, forks: see `PlayRequest`.
     """
 
     module = "collection.fleet.play"
@@ -168,8 +168,10 @@ class FleetEpisodes:
         folder: Path,
         replays: int,
         teacher: ActorConfig | None = None,
+        forks: int = 0,
     ):
-        self._tasks, self._folder, self._replays, self._teacher = tasks, folder, replays, teacher
+        self._tasks, self._folder, self._replays = tasks, folder, replays
+        self._teacher, self._forks = teacher, forks
         self.teaches = teacher is not None
         self._settings = json.dumps(to_config_dict(play).to_dict())
         self._fleet: ChildProcess | None = None
@@ -207,6 +209,7 @@ class FleetEpisodes:
                 samples=samples,
                 replays=self._replays,
                 teacher=self._teacher,
+                forks=self._forks,
             )
             folder.mkdir(parents=True, exist_ok=True)
             write_atomic(path, request.model_dump_json().encode())
@@ -310,7 +313,8 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
             }
         )
         play = settings.play.episodes(actor, settings.applications)
-        episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays, teacher)
+        forks = settings.num_samples if settings.credit == "fork" else 0
+        episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays, teacher, forks)
         stack.callback(episodes.stop)
         config = settings.model_copy(update={"rollout_engine": "endpoint", "endpoint": endpoint})
         return train(config, workdir, episodes)

@@ -12,10 +12,12 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from collection.fleet.config import EpisodeSettings, resolved
+from collection.fleet.forks import parting
 from collection.fleet.pool import Threads
 from collection.fleet.rounds import Job
 from collection.fleet.run import Fleet, Run, go_on
@@ -23,9 +25,9 @@ from collection.judges.base import KEPT_OUT, fate
 from collection.judges.build import judge_config
 from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import user_errors
-from rmsweb_jax.records.episodes import TEACHER
+from rmsweb_jax.records.episodes import FORKS, TEACHER
 from rmsweb_jax.records.files import write_atomic
-from rmsweb_jax.records.schema import Record, Task
+from rmsweb_jax.records.schema import Record, Task, Trajectory
 from rmsweb_jax.settings import from_config
 
 
@@ -38,6 +40,8 @@ class PlayRequest(Record):
       samples: number of episodes of each task.
       replays: number of times that an episode is played again that site, network or machine ended.
       teacher: plays each task once that no episode has solved; its episodes are the data set `TEACHER` there.
+      forks: number of episodes that go on from where those of a task have parted, if some of them have
+        solved it and others not; they are the data set `FORKS` there.
     """
 
     workdir: str
@@ -46,6 +50,7 @@ class PlayRequest(Record):
     samples: tuple[int, ...]
     replays: int
     teacher: ActorConfig | None = None
+    forks: int = 0
 
 
 class Played:
@@ -86,12 +91,23 @@ class Played:
             run = self._begin(jobs, workdir, policy)
             yield run
             self._run.close()
-            episodes = [(one.task.task_id, one.success, fate(one)) for one in run.result.trajectories()]
-            lost = sum(fate in KEPT_OUT for _, _, fate in episodes)
+            kept = defaultdict[str, list[Trajectory]](list)
+            for one in run.result.trajectories():
+                if fate(one) not in KEPT_OUT:
+                    kept[one.task.task_id].append(one)
+            lost = sum(request.samples) - sum(map(len, kept.values()))
             if not lost:
                 break
         report = {"stage": "play", "policy": request.policy, "seconds": round(run.result.seconds, 1)}
-        solved = {task_id for task_id, success, _ in episodes if success}
+        forks = []
+        for task in request.tasks if request.forks else ():
+            both = {one.success for one in kept[task.task_id]} == {True, False}
+            if both and (replies := parting(kept[task.task_id])) is not None:
+                forks.append(Job(task, request.forks, fork=replies))
+        if forks:
+            yield self._begin(forks, workdir / FORKS, policy)
+            self._run.close()
+        solved = {task_id for task_id, played in kept.items() if any(one.success for one in played)}
         unsolved = [Job(task, 1) for task in request.tasks if task.task_id not in solved]
         if request.teacher and unsolved:
             yield self._begin(unsolved, workdir / TEACHER, request.teacher)

@@ -28,6 +28,7 @@ class Job:
       reflective: a round's reflection guides the next one.
       replays: number of times that a round is played again that site, network or machine ended; it is played
         when the run is resumed.
+      fork: each round begins with these replies (`collection.fleet.forks`); None: with the actor's own.
     """
 
     task: Task
@@ -35,6 +36,7 @@ class Job:
     stop_after: int = 0
     reflective: bool = False
     replays: int = 0
+    fork: tuple[str, ...] | None = None
 
     @property
     def needs_verdicts(self) -> bool:

@@ -508,6 +508,7 @@ class Run:
                 workdir=self._workdir,
                 actor=self._settings.actor,
                 calls=self._address,
+                fork=job.fork,
             )
             # A worker that is there, since there may be no room for another.
             slot = min(self._idle, key=lambda slot: (not self._pool.has_worker(slot), slot))

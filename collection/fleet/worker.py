@@ -19,6 +19,7 @@ from collection.browser.session import Browser, BrowserLostError, PageError
 from collection.environments.web import WebConfig
 from collection.fleet.browser_pool import BrowserPool, read_secrets
 from collection.fleet.config import CollectSettings, EpisodeSettings
+from collection.fleet.forks import ForkActor
 from collection.fleet.rounds import Round
 from collection.fleet.status import LiveView
 from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
@@ -46,6 +47,7 @@ class Episode:
       workdir: of its run.
       actor: resolved.
       calls: of its run; None for an actor that makes none.
+      fork: of its job.
     """
 
     task: Task
@@ -55,6 +57,7 @@ class Episode:
     workdir: Path
     actor: ActorConfig
     calls: CallsAddress | None
+    fork: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +120,8 @@ class Worker:
                 del os.environ[name]
             os.environ.update(keys)
             self._own = Path(tempfile.mkdtemp(prefix="rmsweb-"))
-        self._actors: tuple[object, ActorModel] | None = None
+        # What they were made of, the actor, and the same at temperature 0.
+        self._actors: tuple[object, ActorModel, ActorModel] | None = None
         self._error = ""
 
     def ready(self) -> None:
@@ -210,8 +214,10 @@ class Worker:
         key = episode.actor, episode.calls
         if self._actors is None or self._actors[0] != key:
             calls = connect(episode.calls) if episode.calls else None
-            self._actors = key, make_actor(episode.actor, calls)
-        return self._actors[1]
+            greedy = episode.actor.model_copy(update={"temperature": 0.0})
+            self._actors = key, make_actor(episode.actor, calls), make_actor(greedy, calls)
+        _, actor, greedy = self._actors
+        return actor if episode.fork is None else ForkActor(episode.fork, actor, greedy)
 
     # Created on first use, so that their errors belong to an episode and are reported to the parent.
     @functools.cached_property

@@ -22,8 +22,9 @@ from rmsweb_jax.records.schema import Reflection, Trajectory
 from rmsweb_jax.records.shards import MANIFEST, Manifest
 
 EPISODES, REFLECTIONS = "episodes.jsonl", "reflections.jsonl"
-# Data set in that of a batch of online RL: the teacher's episodes at tasks that the policy has not solved.
-TEACHER = "teacher"
+# Data sets in that of a batch of online RL: the teacher's episodes at tasks that the policy has not solved,
+# and those that go on from where the episodes of a task have parted.
+TEACHER, FORKS = "teacher", "forks"
 # Beginnings of the lines that are no episodes.
 REFLECTION, SET_ASIDE = b'{"reflection":', b'{"set_aside":'
 # Episodes with their prompts are large, and a shard of them is in memory when it is written.

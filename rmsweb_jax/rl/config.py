@@ -226,7 +226,8 @@ class OnlineConfig(RlConfig):
 
     Attributes:
       credit: "episode" divides an episode's weight among its turns; with "turn" each turn weighs the same, so
-        that long episodes weigh more.
+        that long episodes weigh more. With "fork" `num_samples` replies are drawn where the episodes of a
+        group first act differently, and each is finished greedily: they are trained on instead.
       negative_weight: factor of negative advantages. With 0 only turns with an advantage are trained on, of
         episodes that went better than their group, and of rejected groups the anchor alone.
       anchor_solved: a group that is solved trains the anchor on its shortest success, so that it is kept.
@@ -235,7 +236,7 @@ class OnlineConfig(RlConfig):
       max_masked: largest share of episodes without a reward; a run with more stops.
     """
 
-    credit: Literal["episode", "turn"] = "episode"
+    credit: Literal["episode", "turn", "fork"] = "episode"
     negative_weight: float = Field(default=1.0, ge=0)
     anchor_solved: bool = False
     step_bonus: float = Field(default=0.0, ge=0)

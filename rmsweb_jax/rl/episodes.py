@@ -22,7 +22,7 @@ from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.dataset import read_dataset
-from rmsweb_jax.records.episodes import TEACHER
+from rmsweb_jax.records.episodes import FORKS, TEACHER
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ExtractionCall, Message, SampledTokens, SftSample, Step, Trajectory
 from rmsweb_jax.records.shards import MANIFEST
@@ -44,6 +44,13 @@ _FAULTS = {
     "captcha": "refused by the site",
     "timeout": "time limit of the machine",
 }
+
+
+class _Played(NamedTuple):
+    """The episodes of a data set by task, and what encodes their prompts."""
+
+    runs: defaultdict[str, list[Trajectory]]
+    encoder: Encoder
 
 
 class _Batch(NamedTuple):
@@ -331,24 +338,19 @@ class EpisodeRollouts(Rollouts):
 
     def _groups(self, folder: Path, policy: str) -> dict[str, Group]:
         """Returns the group of each task."""
-        episodes: defaultdict[str, list[Trajectory]] = defaultdict(list)
-        for trajectory in read_dataset(folder, Trajectory):
-            episodes[trajectory.task.task_id].append(trajectory)
-        taught: defaultdict[str, list[Trajectory]] = defaultdict(list)
-        if (folder / TEACHER / MANIFEST).exists():
-            for trajectory in read_dataset(folder / TEACHER, Trajectory):
-                taught[trajectory.task.task_id].append(trajectory)
-        encoder, teacher = (
-            Encoder(self._data.encoder.processor, ImageStore(one)) for one in (folder, folder / TEACHER)
-        )
+        played, taught, forks = (self._played(one) for one in (folder, folder / TEACHER, folder / FORKS))
+        episodes = played.runs
         # Data sets are sorted by task: of surplus groups always those of the same pages would be left out.
         order = sorted(episodes, key=lambda task_id: stable_hash(self._seed, task_id))
         groups = {}
         for task_id in order:
-            groups[task_id] = self._group(task_id, episodes[task_id], encoder, policy)
-            if taught[task_id] and _is_unsolved(groups[task_id]):
-                turns = (*groups[task_id].turns, *self._success(taught[task_id], teacher))
-                groups[task_id] = dataclasses.replace(groups[task_id], turns=turns)
+            group = self._group(task_id, episodes[task_id], played.encoder, policy)
+            if group.accepted and (runs := forks.runs[task_id]):
+                group = self._by_fork(group, episodes[task_id], runs, forks.encoder, policy)
+            if _is_unsolved(group) and (runs := taught.runs[task_id]):
+                turns = (*group.turns, *self._success(runs, taught.encoder))
+                group = dataclasses.replace(group, turns=turns)
+            groups[task_id] = group
         check_faults(list(groups.values()), self._config.max_masked, folder)
         steps = [step for runs in episodes.values() for run in runs for step in run.steps]
         if steps and not any(step.results for step in steps):
@@ -356,6 +358,12 @@ class EpisodeRollouts(Rollouts):
                 f"{folder}: no reply had an action that could be carried out: train config.model by SFT first"
             )
         return groups
+
+    def _played(self, folder: Path) -> _Played:
+        runs: defaultdict[str, list[Trajectory]] = defaultdict(list)
+        for trajectory in read_dataset(folder, Trajectory) if (folder / MANIFEST).exists() else ():
+            runs[trajectory.task.task_id].append(trajectory)
+        return _Played(runs, Encoder(self._data.encoder.processor, ImageStore(folder)))
 
     def _begin(self) -> None:
         """Does nothing: prompts of the run are not drawn one by one; those of the evaluation are."""
@@ -380,23 +388,64 @@ class EpisodeRollouts(Rollouts):
         )
         if len(scored) < _LEAST_EPISODES:
             return group
-        fate, advantages = gate_group(self._gate, rewards)
-        advantages = np.where(advantages < 0, config.negative_weight * advantages, advantages)
-        turns, too_long = self._turns(scored, rewards, advantages, encoder, policy)
-        left_out: list[Turn] = []
-        if not config.negative_weight:
-            left_out = [_select(turn, turn.advantages <= 0) for turn in turns]
-            turns = [_select(turn, turn.advantages > 0) for turn in turns]
-            turns, left_out = ([turn for turn in some if turn.responses] for some in (turns, left_out))
-        group = dataclasses.replace(
-            group, turns=tuple(turns), left_out=tuple(left_out), fate=fate, too_long=too_long
-        )
+        group = self._gated(group, scored, rewards, encoder, policy)
         targets: list[Turn] = []
         if _is_unsolved(group) and config.objective.salvage_weight:
             targets = [Turn.of_target(self._data.prompt(number)) for number in self._salvage[task_id]]
-        if fate == "solved" and config.anchor_solved:
+        if group.fate == "solved" and config.anchor_solved:
             targets = self._success(scored, encoder)
         return dataclasses.replace(group, turns=(*group.turns, *targets))
+
+    def _gated(
+        self,
+        group: Group,
+        runs: Sequence[Trajectory],
+        rewards: Float64[np.ndarray, " episodes"],
+        encoder: Encoder,
+        policy: str,
+    ) -> Group:
+        """Returns the group with the turns of episodes, and what the gate decides on their rewards."""
+        weight = self._config.negative_weight
+        fate, advantages = gate_group(self._gate, rewards)
+        advantages = np.where(advantages < 0, weight * advantages, advantages)
+        turns, too_long = self._turns(runs, rewards, advantages, encoder, policy)
+        left_out: list[Turn] = []
+        if not weight:
+            left_out = [_select(turn, turn.advantages <= 0) for turn in turns]
+            turns = [_select(turn, turn.advantages > 0) for turn in turns]
+            turns, left_out = ([turn for turn in some if turn.responses] for some in (turns, left_out))
+        return dataclasses.replace(
+            group, turns=tuple(turns), left_out=tuple(left_out), fate=fate, too_long=too_long
+        )
+
+    def _by_fork(
+        self,
+        group: Group,
+        runs: Sequence[Trajectory],
+        forks: Sequence[Trajectory],
+        encoder: Encoder,
+        policy: str,
+    ) -> Group:
+        """Returns an accepted group with the replies at its fork in place of its episodes' turns.
+
+        Without a contrast there the group stays as it is.
+
+        Args:
+          forks: episodes that have drawn one reply, the first one with tokens, where `runs` parted.
+        """
+        pages = {(step.number, step.observation.fingerprint) for run in runs for step in run.steps}
+        drawn = []
+        for fork in forks:
+            step = next((step for step in fork.steps if step.sampled is not None), None)
+            if step is None or (step.number, step.observation.fingerprint) not in pages or masked(fork):
+                continue
+            alone = step.model_copy(update={"extractions": ()})
+            drawn.append(fork.model_copy(update={"steps": (alone,)}))
+        if len(drawn) < _LEAST_EPISODES:
+            return group
+        rewards = np.asarray([float(fork.success) for fork in drawn])
+        forked = self._gated(group, drawn, rewards, encoder, policy)
+        return dataclasses.replace(forked, forked=True) if forked.accepted else group
 
     def _success(self, runs: Sequence[Trajectory], encoder: Encoder) -> list[Turn]:
         """Returns the shortest success as targets of the anchor, without repaired or failed replies."""
@@ -436,7 +485,7 @@ class EpisodeRollouts(Rollouts):
         counts = []
         for episode, run in enumerate(runs):
             calls = calls_of(run)
-            counts.append(len(calls) if self._config.credit == "episode" else 1)
+            counts.append(1 if self._config.credit == "turn" else len(calls))
             for name, call in calls:
                 together[call.messages].append((episode, name, call))
         turns, too_long = [], 0
@@ -615,6 +664,7 @@ def episode_metrics(groups: Sequence[Group], salvaged: Sequence[Group] = ()) -> 
         "episodes/scored": scored,
         "episodes/masked": sum(faults.values()),
         **{f"episodes/masked/{fault}": number for fault, number in sorted(faults.items())},
+        "episodes/groups_forked": sum(group.forked for group in groups),
         "salvage/groups_unsolved": sum(map(_is_unsolved, groups)),
         "salvage/groups_with_target": sum(_is_unsolved(group) and _has_target(group) for group in groups),
         "salvage/groups_anchored": sum(map(_has_target, salvaged)),

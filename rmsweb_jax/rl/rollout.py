@@ -164,6 +164,7 @@ class Group:
       faults: why the other episodes have no reward.
       steps: number of steps of each episode with a reward.
       too_long: calls left out because their prompts are too long.
+      forked: the turns are those at a fork of its episodes, see `OnlineConfig.credit`.
     """
 
     turns: tuple[Turn, ...]
@@ -175,6 +176,7 @@ class Group:
     faults: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
     too_long: int = 0
+    forked: bool = False
 
     @property
     def accepted(self) -> bool:

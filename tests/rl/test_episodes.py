@@ -12,7 +12,7 @@ from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.records.dataset import write_dataset
-from rmsweb_jax.records.episodes import TEACHER
+from rmsweb_jax.records.episodes import FORKS, TEACHER
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ActionResult, CallUsage, Incident, RlPrompt, SampledTokens
 from rmsweb_jax.rl.config import Objective, OnlineConfig
@@ -270,6 +270,37 @@ def test_a_group_without_success_anchors_the_teachers(tmp_path, encoder, data):
     assert not any(
         turn.prompt.target for turn in take(tmp_path, other, three_episodes(encoder), config).turns
     )
+
+
+def drawn_second(trajectory):
+    """A fork: its first reply is a recorded one."""
+    first, *rest = trajectory.steps
+    return trajectory.model_copy(update={"steps": (first.model_copy(update={"sampled": None}), *rest)})
+
+
+def test_credit_at_a_fork_takes_the_place_of_the_episodes_turns(tmp_path, encoder, data):
+    config = CONFIG.model_copy(update={"credit": "fork"})
+    runs = three_episodes(encoder)
+    forks = [drawn_second(episode(encoder, number, success=number > 1)) for number in (1, 2, 3)]
+    folder = tmp_path / "episodes" / FORKS
+    write_dataset(folder, forks, "trajectories")
+    group = take(tmp_path, data, runs, config)
+    (turn,) = group.turns
+    assert [encoder.processor.decode_response(one) for one in turn.responses] == [reply(DONE)] * 3
+    assert turn.rewards.tolist() == [0.0, 1.0, 1.0] and turn.total_weight == 3.0
+    assert turn.advantages == pytest.approx(np.array([-2, 1, 1]) / 3**0.5, abs=1e-5)
+    assert turn.prompt.messages == runs[0].steps[1].messages
+    assert (
+        group.rewards.tolist() == [1.0, 0.0, 0.0] and episode_metrics([group])["episodes/groups_forked"] == 1
+    )
+    # Without a contrast, on another page, or lost, they do not count.
+    page = forks[0].steps[1].observation.model_copy(update={"fingerprint": "g"})
+    elsewhere = change_last(forks[0], observation=page)
+    lost = forks[0].model_copy(update={"outcome": "crashed"})
+    for number, others in enumerate((forks[1:], [elsewhere, forks[1]], [lost, forks[2]])):
+        write_dataset(folder, others, "trajectories")
+        group = take(tmp_path, data, runs, config)
+        assert not group.forked and responses_of(group) == 5, number
 
 
 def test_a_group_that_is_solved_has_no_anchor(tmp_path, encoder, data):
