@@ -90,7 +90,11 @@ class TaskOrder:
         """
         settings = self._settings
         if settings.tasks_by == "seed":
-            return [(task, settings.num_samples) for task in self[range(first, first + count)]]
+            # A task of a file may come twice: it is then one group of twice as many episodes.
+            tasks = self[range(first, first + count)]
+            times = Counter(task.task_id for task in tasks)
+            distinct = {task.task_id: task for task in tasks}.values()
+            return [(task, times[task.task_id] * settings.num_samples) for task in distinct]
         names = sorted({template_of(task.task_id) for task in self._all_of_seed(settings.first_seed)})
         rates = {name: tally[name].rate if name in tally else FIRST_RATE for name in names}
         weights = np.asarray([max(_FLOOR, rate * (1 - rate)) for rate in rates.values()])

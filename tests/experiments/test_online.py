@@ -317,6 +317,9 @@ def test_tasks_of_a_file_come_with_each_seed(tmp_path):
     order = TaskOrder(settings(tasks_file=str(path), play=play, pages=("click-button",), held_out=0.0))
     tasks = order[range(8)]
     assert [task.environment for task in tasks].count("web") == 6
+    # Of a task that comes twice all episodes are played.
+    samples = {task.task_id: number for task, number in order.batch(0, 8, {})}
+    assert len(samples) == 5 and sum(samples.values()) == 8 * 2
     assert {task.task_id for task in tasks[:4]} & {task.task_id for task in tasks[4:]} == {
         task.task_id for task in tasks if task.environment == "web"
     }
