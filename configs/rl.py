@@ -136,7 +136,7 @@ _ONLINE = {
 
 
 ONLINE_ABLATIONS = {
-    "async": ("the next batch is played while the policy is updated", {"max_staleness": 1}),
+    "async": ("a policy begins the next batch when it is loaded", {"max_staleness": 1}),
     "step_bonus": ("turns that take a mined decision's verified action are paid", {"step_bonus": 0.5}),
     "turn_credit": ("all turns weigh the same", {"credit": "turn"}),
     "forks": ("credit where episodes of a group part: drawn there, finished greedily", {"credit": "fork"}),

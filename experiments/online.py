@@ -18,9 +18,8 @@ from collection.browser.chromium import find_programs
 from collection.environments.apps.suite import check_application
 from collection.environments.miniwob import make_task
 from collection.environments.sites import Sites
-from collection.fleet.config import EpisodeSettings
 from collection.fleet.live import check_live
-from collection.fleet.play import PlayRequest
+from collection.fleet.play import REQUEST, PlayerSettings, PlayRequest
 from collection.fleet.policy_server import serve_actor
 from collection.llm.config import ActorConfig
 from collection.tasks.files import read_all_tasks
@@ -160,26 +159,17 @@ class FleetEpisodes:
     Args:
       play: with the actor's address and the fields of its requests.
       folder: for the data sets, one for each call.
-      replays, teacher, forks: see `PlayRequest`.
     """
 
     module = "collection.fleet.play"
 
-    def __init__(
-        self,
-        tasks: TaskOrder,
-        play: EpisodeSettings,
-        folder: Path,
-        replays: int,
-        teacher: ActorConfig | None = None,
-        forks: int = 0,
-    ):
-        self._tasks, self._folder, self._replays = tasks, folder, replays
-        self._teacher, self._forks = teacher, forks
-        self.teaches = teacher is not None
+    def __init__(self, tasks: TaskOrder, play: PlayerSettings, folder: Path):
+        self._tasks, self._folder = tasks, folder
+        self.teaches = play.teacher.kind != "none"
         self._settings = json.dumps(to_config_dict(play).to_dict())
         self._fleet: ChildProcess | None = None
-        self._playing: dict[int, PlayRequest] = {}
+        # By their first tasks.
+        self._playing: dict[int, tuple[Path, PlayRequest]] = {}
 
     def stop(self) -> None:
         """Ends the fleet."""
@@ -199,38 +189,29 @@ class FleetEpisodes:
 
     def begin(self, first: int, count: int, policy: str, tally: Tally) -> None:
         folder = self._folder / f"{first:06d}-{policy}"
-        path = folder / "request.json"
+        path = folder / REQUEST
         if path.exists():  # Of a killed run, whose tally was another.
             request = PlayRequest.model_validate_json(path.read_bytes())
-            request = request.model_copy(update={"workdir": str(folder)})
         else:
-            under_way = [task for one in self._playing.values() for task in one.tasks]
+            under_way = [task for _, one in self._playing.values() for task in one.tasks]
             tasks, samples = zip(*self._tasks.batch(first, count, tally, under_way), strict=True)
-            request = PlayRequest(
-                workdir=str(folder),
-                policy=policy,
-                tasks=tasks,
-                samples=samples,
-                replays=self._replays,
-                teacher=self._teacher,
-                forks=self._forks,
-            )
+            request = PlayRequest(policy=policy, tasks=tasks, samples=samples)
             folder.mkdir(parents=True, exist_ok=True)
             write_atomic(path, request.model_dump_json().encode())
-        self._playing[first] = request
+        self._playing[first] = folder, request
         if (folder / REPORT).exists():
             return
-        if self._fleet is None or self._fleet.poll() is not None:
+        if self._fleet is None:
             command = [sys.executable, "-m", self.module, self._settings]
             log = self._folder / "log.txt"
             self._fleet = ChildProcess("episodes", command, log, stdin=subprocess.PIPE)
         # Without a reader it has ended, and `wait` says why.
         with contextlib.suppress(BrokenPipeError):
-            self._fleet.stdin.write(request.model_dump_json().encode() + b"\n")
+            self._fleet.stdin.write(f"{folder}\n".encode())
             self._fleet.stdin.flush()
 
     def wait(self, first: int) -> Path:
-        folder = Path(self._playing.pop(first).workdir)
+        folder, _ = self._playing.pop(first)
         with StopRequest() as stop:
             # Written last.
             while not (folder / REPORT).exists():
@@ -316,9 +297,13 @@ def train_online(settings: OnlineSettings, workdir: AnyPath) -> dict[str, Any]:
                 "server_settings": {},
             }
         )
-        play = settings.play.episodes(actor, settings.applications)
-        forks = settings.num_samples if settings.credit == "fork" else 0
-        episodes = FleetEpisodes(tasks, play, workdir / "episodes", settings.replays, teacher, forks)
+        play = PlayerSettings(
+            episodes=settings.play.episodes(actor, settings.applications),
+            replays=settings.replays,
+            teacher=teacher,
+            forks=settings.num_samples if settings.credit == "fork" else 0,
+        )
+        episodes = FleetEpisodes(tasks, play, workdir / "episodes")
         stack.callback(episodes.stop)
         config = settings.model_copy(update={"rollout_engine": "endpoint", "endpoint": endpoint})
         return train(config, workdir, episodes)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from collection.fleet.config import EpisodeSettings, FleetSettings, SiteNames
+from collection.fleet.config import EpisodeSettings, FleetSettings, SiteNames, TeacherConfig
 from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.rl.config import OnlineConfig
-from rmsweb_jax.settings import Settings, internal, part_name, safe
+from rmsweb_jax.settings import Settings, internal, safe
 
 
 class TrainedActor(Settings):
@@ -33,12 +33,6 @@ class TrainedActor(Settings):
     cap_usd: float = safe(0.0, ge=0)
     outage_hours: float = safe(0.0, ge=0)
     server_settings: Mapping[str, Any] = Field(default_factory=dict)
-
-
-class TeacherConfig(ActorConfig):
-    """What acts at tasks that the policy has not solved: a model, or the scripted teacher of MiniWoB++."""
-
-    kind: Annotated[str, part_name("none", "auto", "scripted", "gemini", "chat")] = "none"  # pyright: ignore
 
 
 class PlayFleet(FleetSettings):
@@ -68,8 +62,8 @@ class PlaySettings(EpisodeSettings):
         own = {name: value for name, value in dict(self).items() if name != "teacher"}
         return EpisodeSettings(**{**own, "actor": actor, "applications": applications})
 
-    def resolved_teacher(self, scripted: bool) -> ActorConfig | None:
-        """Returns the teacher, resolved; None if there is none.
+    def resolved_teacher(self, scripted: bool) -> TeacherConfig:
+        """Returns the teacher, resolved.
 
         Args:
           scripted: whether the scripted teacher knows all tasks.
@@ -77,10 +71,7 @@ class PlaySettings(EpisodeSettings):
         Raises:
           UserError: see `ActorConfig.resolve`, or the scripted one does not know them.
         """
-        if self.teacher.kind == "none":
-            return None
-        # As an actor, which has no further kinds.
-        found = ActorConfig(**dict(self.teacher)).resolve("config.play.teacher")
+        found = self.teacher.resolve("config.play.teacher")
         if found.kind == "scripted" and not scripted:
             raise UserError(
                 "config.play.teacher.kind is 'scripted', also where 'auto' finds no key: it knows MiniWoB++ "
@@ -122,11 +113,16 @@ class OnlineSettings(OnlineConfig):
             raise UserError(
                 "config.tasks_by=learnability: tasks of config.tasks_file have no seeds; make it seed"
             )
-        if self.play.teacher.kind != "none" and not self.objective.salvage_weight:
-            raise UserError(
-                f"config.play.teacher.kind is {self.play.teacher.kind!r} and config.objective.salvage_weight "
-                "0: give the anchor of its replies a weight"
-            )
+        needs = {
+            "objective.salvage_weight": (self.objective.salvage_weight, 0),
+            "max_salvage_groups": (self.max_salvage_groups, self.mini_batch_groups - 1),
+        }
+        for name, (value, below) in needs.items() if self.play.teacher.kind != "none" else ():
+            if value <= below:
+                raise UserError(
+                    f"config.play.teacher.kind is {self.play.teacher.kind!r} and config.{name} {value:g}: no "
+                    f"reply of it would be trained on; make it more than {below}"
+                )
         judge = self.play.judge
         if self.tasks_file and judge.kind in ("none", "actor") and not judge.is_own:
             raise UserError(

@@ -13,7 +13,7 @@ from collection.browser.guard.config import GuardConfig
 from collection.judges.config import JudgeSettings
 from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.settings import PartName, Settings, internal, safe
+from rmsweb_jax.settings import PartName, Settings, internal, part_name, safe
 
 
 class SiteLimits(Settings):
@@ -123,6 +123,12 @@ class EpisodeSettings(Settings):
 
 
 E = TypeVar("E", bound=EpisodeSettings)
+
+
+class TeacherConfig(ActorConfig):
+    """What acts at tasks that the policy has not solved: a model, or the scripted teacher of MiniWoB++."""
+
+    kind: Annotated[str, part_name("none", "auto", "scripted", "gemini", "chat")] = "none"  # pyright: ignore
 
 
 class CollectSettings(EpisodeSettings):

@@ -2,9 +2,10 @@
 
     python -m collection.fleet.play SETTINGS
 
-SETTINGS are those of `EpisodeSettings`, as JSON. Each line of standard input is a `PlayRequest`, whose
-`report.json` says that it has been played. Browsers that have nothing to do for one begin the next. The
-training process holds the accelerators, and must not be forked for workers.
+SETTINGS are `PlayerSettings` as JSON. Each line of standard input is a folder with a `PlayRequest`, in
+`request.json`; it becomes a data set, and `report.json` there says that it has been played. Browsers that
+have nothing to do for one request begin the next. The training process holds the accelerators, and must not
+be forked for workers.
 """
 
 from __future__ import annotations
@@ -16,61 +17,93 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from collection.fleet.config import EpisodeSettings, resolved
+from collection.fleet.config import EpisodeSettings, TeacherConfig, resolved
 from collection.fleet.forks import parting
 from collection.fleet.pool import Threads
 from collection.fleet.rounds import Job
-from collection.fleet.run import Fleet, Run, go_on
+from collection.fleet.run import Fleet, Run, check_models, go_on
 from collection.judges.base import KEPT_OUT, fate
 from collection.judges.build import judge_config
+from collection.llm.calls import CALLS, Calls
 from collection.llm.config import ActorConfig
 from rmsweb_jax.errors import user_errors
 from rmsweb_jax.records.episodes import FORKS, TEACHER
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Record, Task, Trajectory
-from rmsweb_jax.settings import from_config
+from rmsweb_jax.settings import Settings, from_config
+
+REQUEST = "request.json"
+# Episodes without a fault that make a group of a task.
+LEAST_EPISODES = 2
+
+
+class PlayerSettings(Settings):
+    """How all requests are played.
+
+    Attributes:
+      episodes: with the policy as actor.
+      replays: number of times that an episode is played again that site, network or machine ended.
+      teacher: resolved; plays each task once that no episode has solved. Its episodes are the data set
+        `TEACHER` in that of the request.
+      forks: number of episodes that go on from where those of a task have parted, if some of them have
+        solved it and others not; they are the data set `FORKS` there.
+    """
+
+    episodes: EpisodeSettings = EpisodeSettings()
+    replays: int = 0
+    teacher: TeacherConfig = TeacherConfig()
+    forks: int = 0
 
 
 class PlayRequest(Record):
     """What is played.
 
     Attributes:
-      workdir: becomes the data set.
       policy: name of the adapters that act.
       samples: number of episodes of each task.
-      replays: number of times that an episode is played again that site, network or machine ended.
-      teacher: plays each task once that no episode has solved; its episodes are the data set `TEACHER` there.
-      forks: number of episodes that go on from where those of a task have parted, if some of them have
-        solved it and others not; they are the data set `FORKS` there.
     """
 
-    workdir: str
     policy: str
     tasks: tuple[Task, ...]
     samples: tuple[int, ...]
-    replays: int
-    teacher: ActorConfig | None = None
-    forks: int = 0
+
+
+class Player:
+    """Plays requests by a fleet.
+
+    Args:
+      folder: of all requests; keeps the teacher's calls, so that its cap is that of the run.
+      stack: ends what is not over when it is left.
+
+    Raises:
+      UserError: the teacher does not answer.
+    """
+
+    def __init__(self, settings: PlayerSettings, fleet: Fleet, folder: Path, stack: contextlib.ExitStack):
+        self.settings, self.fleet, self.stack = settings, fleet, stack
+        self.episodes = resolved(settings.episodes)
+        self.judge = judge_config(self.episodes.judge, self.episodes.actor, {})
+        self.teacher, self.calls = settings.teacher, None
+        if self.teacher.kind != "none":
+            self.calls = stack.enter_context(Calls(folder / CALLS))
+            asked = self.episodes.model_copy(update={"actor": self.teacher})
+            self.teacher = check_models(asked, None, self.calls)[0].actor
 
 
 class Played:
-    """A request that is played: all episodes, those that were lost again, and the teacher's.
+    """A request that is played: all episodes, those that were lost again, forks, and the teacher's.
 
     It goes on after a kill.
-
-    Args:
-      settings: those of the fleet.
-      stack: ends what is not over when it is left.
 
     Raises:
       UserError: as `Fleet.begin`.
     """
 
-    def __init__(
-        self, request: PlayRequest, fleet: Fleet, settings: EpisodeSettings, stack: contextlib.ExitStack
-    ):
-        self._request, self._fleet, self._settings = request, fleet, settings
-        self._run, self._runs = stack.enter_context(contextlib.ExitStack()), self._all_runs()
+    def __init__(self, folder: Path, player: Player):
+        self._folder, self._player = folder, player
+        self._request = PlayRequest.model_validate_json((folder / REQUEST).read_bytes())
+        self._stack = player.stack.enter_context(contextlib.ExitStack())
+        self._runs = self._all_runs()
         self.run = next(self._runs)
 
     def is_over(self) -> bool:
@@ -83,14 +116,14 @@ class Played:
 
     def _all_runs(self) -> Iterator[Run]:
         """Yields runs, each of which is over before the next one; writes the report in the end."""
-        request, workdir = self._request, Path(self._request.workdir)
-        policy = self._settings.actor.model_copy(update={"adapters": request.policy})
+        request, settings = self._request, self._player.settings
+        policy = self._player.episodes.actor.model_copy(update={"adapters": request.policy})
         each = zip(request.tasks, request.samples, strict=True)
-        jobs = [Job(task, samples, replays=request.replays) for task, samples in each]
-        for _ in range(request.replays + 1):
-            run = self._begin(jobs, workdir, policy)
+        jobs = [Job(task, samples, replays=settings.replays) for task, samples in each]
+        for _ in range(settings.replays + 1):
+            run = self._begin(jobs, self._folder, policy)
             yield run
-            self._run.close()
+            self._stack.close()
             kept = defaultdict[str, list[Trajectory]](list)
             for one in run.result.trajectories():
                 if fate(one) not in KEPT_OUT:
@@ -98,41 +131,46 @@ class Played:
             lost = sum(request.samples) - sum(map(len, kept.values()))
             if not lost:
                 break
-        report = {"stage": "play", "policy": request.policy, "seconds": round(run.result.seconds, 1)}
-        forks = []
-        for task in request.tasks if request.forks else ():
-            both = {one.success for one in kept[task.task_id]} == {True, False}
-            if both and (replies := parting(kept[task.task_id])) is not None:
-                forks.append(Job(task, request.forks, fork=replies))
+        forks, unsolved = list[Job](), list[Job]()
+        for task in request.tasks:
+            runs = kept[task.task_id]
+            solved = [run.success for run in runs]
+            if settings.forks and any(solved) and not all(solved) and (replies := parting(runs)) is not None:
+                forks.append(Job(task, settings.forks, fork=replies))
+            if self._player.calls and len(runs) >= LEAST_EPISODES and not any(solved):
+                unsolved.append(Job(task, 1))
         if forks:
-            yield self._begin(forks, workdir / FORKS, policy)
-            self._run.close()
-        solved = {task_id for task_id, played in kept.items() if any(one.success for one in played)}
-        unsolved = [Job(task, 1) for task in request.tasks if task.task_id not in solved]
-        if request.teacher and unsolved:
-            yield self._begin(unsolved, workdir / TEACHER, request.teacher)
-            self._run.close()
-        write_atomic(workdir / "report.json", json.dumps(report | {"lost": lost}, indent=1).encode())
+            yield self._begin(forks, self._folder / FORKS, policy)
+            self._stack.close()
+        if unsolved:
+            yield self._begin(unsolved, self._folder / TEACHER, self._player.teacher, self._player.calls)
+            self._stack.close()
+        report = {"stage": "play", "policy": request.policy, "lost": lost}
+        write_atomic(self._folder / "report.json", json.dumps(report, indent=1).encode())
 
-    def _begin(self, jobs: Sequence[Job], workdir: Path, actor: ActorConfig) -> Run:
-        judge = judge_config(self._settings.judge, self._settings.actor, {})
-        return self._run.enter_context(self._fleet.begin(jobs, workdir, "play", judge, actor))
+    def _begin(
+        self, jobs: Sequence[Job], folder: Path, actor: ActorConfig, calls: Calls | None = None
+    ) -> Run:
+        begun = self._player.fleet.begin(jobs, folder, "play", self._player.judge, actor, calls)
+        return self._stack.enter_context(begun)
 
 
 def main() -> None:
     with user_errors():
-        settings = resolved(from_config(EpisodeSettings, json.loads(sys.argv[1])))
+        settings = from_config(PlayerSettings, json.loads(sys.argv[1]))
         # Left before the fleet, whose workers it stops.
-        with Fleet(settings) as fleet, contextlib.ExitStack() as stack:
-            reader, playing = Threads(1), list[Played]()
+        with Fleet(resolved(settings.episodes)) as fleet, contextlib.ExitStack() as stack:
+            reader, playing, player = Threads(1), list[Played](), None
             line = reader.submit(sys.stdin.readline)
             while playing or not line.done() or line.result():
                 go_on([one.run for one in playing], () if line.done() else (line,))
                 if line.done() and line.result():
-                    request = PlayRequest.model_validate_json(line.result())
-                    playing.append(Played(request, fleet, settings, stack))
+                    folder = Path(line.result().removesuffix("\n"))
+                    player = player or Player(settings, fleet, folder.parent, stack)
+                    playing.append(Played(folder, player))
                     line = reader.submit(sys.stdin.readline)
-                playing = [one for one in playing if not one.is_over()]
+                # After a signal all end together.
+                playing = [one for one in playing if one.run.is_stopping or not one.is_over()]
 
 
 if __name__ == "__main__":

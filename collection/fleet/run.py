@@ -122,6 +122,7 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
         stage: str,
         judge: JudgeConfig | None = None,
         actor: ActorConfig | None = None,
+        calls: Calls | None = None,
     ) -> Iterator[Run]:
         """Yields a run of all rounds of all jobs, to be played by `go_on` until it is over.
 
@@ -136,6 +137,7 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
           stage: name shown with the progress.
           judge: decides if an episode on live pages is a success; without a judge none is.
           actor: the one of this run, if it is not that of the settings.
+          calls: those of several runs, whose models are known to answer; None: the run's own.
 
         Raises:
           UserError: an error that the user can fix: a model that does not answer, before any worker starts;
@@ -155,16 +157,16 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
         host = "127.0.0.1" if self._pool.shares_disk else own_address()
         with (
             contextlib.closing(RunJournal(workdir)) as journal,
-            Calls(workdir / CALLS) as calls,
-            serve(calls, host) as address,
+            contextlib.nullcontext(calls) if calls else Calls(workdir / CALLS) as used,
+            serve(used, host) as address,
         ):
             for job in jobs:
                 journal.reopen(job)
-            if not all(job.is_over(journal.successes(job.task.task_id)) for job in jobs):
-                settings, judge = check_models(settings, judge, calls)
+            if not calls and not all(job.is_over(journal.successes(job.task.task_id)) for job in jobs):
+                settings, judge = check_models(settings, judge, used)
             with StopRequest() as stop:
                 run = Run(
-                    *(jobs, workdir, settings, judge, journal, self._pool, self._idle, stop, calls, address),
+                    *(jobs, workdir, settings, judge, journal, self._pool, self._idle, stop, used, address),
                     sites=self._sites,
                 )
                 with self._shown(run, workdir, stage, clock):
@@ -262,12 +264,12 @@ def go_on(runs: Sequence[Run], others: Collection[Future[Any]] = (), wait: Wait 
       UserError: a run has failed.
       StoppedError: a signal came, and what was running has ended or had its time.
     """
-    drained = [run for run in runs if run.is_drained]
-    for run in drained:
-        if run.error is not None:
-            raise run.error
-    if drained and len(drained) == len(runs):
-        raise drained[0].stopped
+    failed = next((run for run in runs if run.error is not None), None)
+    if failed is not None or any(run.is_stopping for run in runs):
+        for run in runs:
+            run.drain()
+        if all(run.is_drained for run in runs):
+            raise failed.error if failed and failed.error else runs[0].stopped
     for run in runs:
         run.start()
     pending = {future: run for run in runs for future in run.pending}
@@ -329,6 +331,7 @@ class Run:
         self._held: set[str] = set()  # Tasks whose next round waits for a verdict or a reflection.
         self._lost = Counter[_Due]()  # Workers that died playing it.
         self._over: set[str] = set()  # Tasks with all their rounds, set aside or given up.
+        self._crashes: dict[str, str] = {}  # Tasks that are given up, with the reason.
         self._last_refusal: dict[str, str] = {}  # By site and by task.
         self._disallowed: dict[str, str] = {}  # Tasks whose start page robots.txt disallows, and its words.
         # Tasks that are not played to their end, with the reason.
@@ -372,7 +375,7 @@ class Run:
 
     def start(self) -> None:
         """Assigns rounds until all workers are busy or no job may start."""
-        if not self._is_stopping():
+        if self._drain_until is None:
             self._start_rounds()
 
     def handle(self, done: Future[Any]) -> None:
@@ -387,8 +390,9 @@ class Run:
         self._closed = True
         for future in self._pending:
             future.cancel()
-        for slot in self._playing:
+        for slot, due in self._playing.items():
             self._pool.replace(slot)
+            self._scheduler.ended(due, self._now())
         self._idle.update(self._playing)
         self._threads.close()
         for future in self._pending:
@@ -563,31 +567,39 @@ class Run:
         self._scheduler.ended(due, self._now())
         if due.task_id not in self._over:
             self._scheduler.add(due, self._site(due.task_id), first)
+        elif due.task_id in self._crashes:
+            self._crash(due)
 
     def _handle_death(self, due: _Due, reason: str) -> None:
         """Schedules the round of a worker that is gone again, or gives the task up."""
         self._counts.deaths += 1
         self._lost[due] += 1
+        gives_up = self._lost[due] > self._settings.fleet.retries and due.task_id not in self._over
+        if gives_up:
+            self._crashes[due.task_id] = f"its worker died {self._lost[due]} times, last with {reason}"
+            self._over.add(due.task_id)
+            self._counts.tasks_done += 1
         self._play_again(due)
-        again = self._lost[due] <= self._settings.fleet.retries and due.task_id not in self._over
-        if not again and due.task_id not in self._aside:
-            self._give_up(due.task_id, f"its worker died {self._lost[due]} times, last with {reason}")
+        if gives_up:
+            self._give_up(due.task_id)
 
-    def _give_up(self, task_id: str, reason: str) -> None:
+    def _give_up(self, task_id: str) -> None:
         """Records the rounds that are left as crashed, so that every task ends with all its rounds."""
         self._take_out(task_id)
-        actor, playing = self._settings.actor, set(self._playing.values())
+        playing = set(self._playing.values())
         for due in list(self._missing(task_id)):
-            if due in playing:
-                continue
-            name = actor.model or actor.kind
-            crashed = crashed_trajectory(self._jobs[task_id].task, actor.label, name, due.attempt, reason)
-            # The first try is no retry, and others had no try at all.
-            retries = max(0, self._lost.pop(due, 0) - 1)
-            self._count(self._journal.append_round(crashed.model_copy(update={"retries": retries})))
-        self._counts.tasks_done += task_id not in self._over
-        self._over.add(task_id)
-        self._count_given_up(task_id, reason)
+            if due not in playing:
+                self._crash(due)
+        self._count_given_up(task_id, self._crashes[task_id])
+
+    def _crash(self, due: _Due) -> None:
+        """Records a round of a task that is given up."""
+        actor, task = self._settings.actor, self._jobs[due.task_id].task
+        reason, name = self._crashes[due.task_id], actor.model or actor.kind
+        crashed = crashed_trajectory(task, actor.label, name, due.attempt, reason)
+        # The first try is no retry, and others had no try at all.
+        retries = max(0, self._lost.pop(due, 0) - 1)
+        self._count(self._journal.append_round(crashed.model_copy(update={"retries": retries})))
 
     def _count_given_up(self, task_id: str, reason: str) -> None:
         """Ends the run if successive tasks have met an error of this program or of the machine."""
@@ -694,23 +706,22 @@ class Run:
         # The budget is spent, but nothing is broken: running episodes may finish if they need no more of it.
         self.error = self.error or error
 
-    def _is_stopping(self) -> bool:
-        """True if nothing more must start."""
-        if not self._stop.requested and self.error is None:
-            return False
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.requested
+
+    def drain(self) -> None:
+        """Starts nothing more, and gives what runs some time."""
         if self._drain_until is None:
             seconds = self._settings.fleet.drain_seconds
             self._drain_until = self._now() + seconds
             print(f"stopping: {len(self._playing)} episodes may end in {seconds:.0f} s", file=sys.stderr)
-        return True
 
     @property
     def is_drained(self) -> bool:
-        """True if nothing more must start, and nothing runs or has time left."""
-        if not self._is_stopping():
-            return False
-        assert self._drain_until is not None
-        return not self._pending or self._now() >= self._drain_until
+        """True if nothing runs any more, or its time is over."""
+        over = self._drain_until is not None and self._now() >= self._drain_until
+        return over or not self._pending
 
     @property
     def stopped(self) -> StoppedError:

@@ -36,8 +36,8 @@ class Scheduler(Generic[J]):
     """Queues of jobs by site. The site "" has no limits: local pages.
 
     Among the sites that are open the one visited least recently is next, so that a site with many jobs does
-    not starve the others. Within a site jobs are first in, first out, except that a job with rounds left goes
-    to the front: tasks finish early instead of all at the end.
+    not starve the others. Within a site jobs are first in, first out, except those that are added as the
+    first, so that a task with rounds left finishes early.
 
     A site that refuses `max_refusals` episodes in a row, of any of its tasks, is left alone from then on; so
     is a task of which so many in a row are refused.

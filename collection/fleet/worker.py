@@ -33,6 +33,8 @@ from rmsweb_jax.records.schema import Task, Trajectory
 FILES = "files"  # Folder of files that running episodes download or write.
 # Variables that clients of models read by themselves.
 _CLIENTS = ("GEMINI_", "GOOGLE_API_", "GOOGLE_GENAI_", "OPENAI_", "ANTHROPIC_")
+# A policy and the next one, and the teacher, each for a run of its own.
+_ACTORS = 4
 # Attempts to start a browser: the start can fail on a machine that is busy for a moment.
 _STARTS = 4
 
@@ -120,8 +122,8 @@ class Worker:
                 del os.environ[name]
             os.environ.update(keys)
             self._own = Path(tempfile.mkdtemp(prefix="rmsweb-"))
-        # What they were made of, the actor, and the same at temperature 0.
-        self._actors: tuple[object, ActorModel, ActorModel] | None = None
+        # The actor, and the same at temperature 0, by what they are made of.
+        self._actors: dict[object, tuple[ActorModel, ActorModel]] = {}
         self._error = ""
 
     def ready(self) -> None:
@@ -210,13 +212,15 @@ class Worker:
         raise AssertionError("unreachable")
 
     def _actor(self, episode: Episode) -> ActorModel:
-        """The actor of an episode's run; kept until the next run."""
-        key = episode.actor, episode.calls
-        if self._actors is None or self._actors[0] != key:
+        """The actor of an episode's run; those of the last runs are kept."""
+        key = repr(episode.actor), episode.calls
+        if key not in self._actors:
+            if len(self._actors) == _ACTORS:
+                del self._actors[next(iter(self._actors))]
             calls = connect(episode.calls) if episode.calls else None
             greedy = episode.actor.model_copy(update={"temperature": 0.0})
-            self._actors = key, make_actor(episode.actor, calls), make_actor(greedy, calls)
-        _, actor, greedy = self._actors
+            self._actors[key] = make_actor(episode.actor, calls), make_actor(greedy, calls)
+        actor, greedy = self._actors[key]
         return actor if episode.fork is None else ForkActor(episode.fork, actor, greedy)
 
     # Created on first use, so that their errors belong to an episode and are reported to the parent.

@@ -222,7 +222,7 @@ class OnlineConfig(RlConfig):
 
     A group has `num_samples` episodes of one task; `prompts` serve the salvage anchor and the evaluation.
     With the rollout engine "local" the run starts a server of its own on this machine. With a `max_staleness`
-    of 1 a policy begins the next batch of tasks when it is loaded, and goes on while it is updated.
+    of 1 a policy begins the next batch of tasks when it is loaded, and plays it while it is updated.
 
     Attributes:
       credit: "episode" divides an episode's weight among its turns; with "turn" each turn weighs the same, so

@@ -46,6 +46,24 @@ _FAULTS = {
 }
 
 
+# What a prompt says of the page, without the history before it.
+_PAGE = re.compile(r"<browser_state>.*</browser_state>", re.DOTALL)
+# Actions with which the policy names the address that it wants.
+_BY_ADDRESS = ("go_to_url", "search_engine")
+
+
+class Begun(NamedTuple):
+    """Tasks that an earlier run has begun to play.
+
+    Attributes:
+      policy: name of the adapters that play.
+      complete: all episodes have ended.
+    """
+
+    policy: str
+    complete: bool
+
+
 class _Played(NamedTuple):
     """The episodes of a data set by task, and what encodes their prompts."""
 
@@ -65,24 +83,6 @@ class _Batch(NamedTuple):
     first: int
     policy: str
     failed: UserError | None
-
-
-# What a prompt says of the page, without the history before it.
-_PAGE = re.compile(r"<browser_state>.*</browser_state>", re.DOTALL)
-# Actions with which the policy names the address that it wants.
-_BY_ADDRESS = ("go_to_url", "search_engine")
-
-
-class Begun(NamedTuple):
-    """Tasks that an earlier run has begun to play.
-
-    Attributes:
-      policy: name of the adapters that play.
-      complete: all episodes have ended.
-    """
-
-    policy: str
-    complete: bool
 
 
 # Success rate of a template before it is played, and the weight of a task's in the mean.
@@ -125,7 +125,7 @@ class EpisodeSource(Protocol):
         ...
 
     def begin(self, first: int, count: int, policy: str, tally: Tally) -> None:
-        """Begins the episodes of the run's tasks `first` to `first + count - 1`, after those begun before.
+        """Begins the episodes of the run's tasks `first` to `first + count - 1`; those begun before go first.
 
         A run that was killed goes on with the episodes that had ended, of the tasks that it had chosen.
 
@@ -203,8 +203,8 @@ def _page_of(messages: Sequence[Message]) -> str:
 class EpisodeRollouts(Rollouts):
     """The groups of an online run, task by task; takes the place of `Rollouts` in dynamic sampling.
 
-    With `config.max_staleness` each policy begins the batch for the next iteration when it is loaded, behind
-    what is still played for its own: the browsers always have something to do.
+    With `config.max_staleness` each policy begins the batch for the next iteration when it is loaded, by
+    browsers that have nothing to do for the batch before.
 
     Args:
       source: plays the episodes.
@@ -235,37 +235,29 @@ class EpisodeRollouts(Rollouts):
         self._source, self._endpoint, self._config = source, endpoint, config
         self.tally = dict(tally)
         self._playing: deque[_Batch] = deque()
-        # Policies by which a killed run has begun batches, by first task; None before a policy is loaded.
-        self._earlier: dict[int, str] | None = None
+        # The policy by which a killed run has begun the next batch; None before the first is loaded.
+        self._earlier: str | None = None
         self._salvage: defaultdict[str, list[int]] = defaultdict(list)
         for number in data.train:
             self._salvage[data.sizes[number].task_id].append(number)
 
     def load(self, model: Qwen3VL, version: int) -> None:
-        begun = self._begun_before(version) if self._earlier is None else {}
-        self._endpoint.held |= {
-            one.policy for one in begun.values() if not one.complete and version_of(one.policy) < version
-        }
+        begun = self._begun_before(version) if self._earlier is None else None
+        if begun is not None and not begun.complete:
+            self._endpoint.held.add(begun.policy)
         super().load(model, version)
-        if self._earlier is None:
-            there = self._endpoint.policies
-            # Complete episodes need no server.
-            self._earlier = {
-                first: one.policy for first, one in begun.items() if one.complete or one.policy in there
-            }
+        # Complete episodes need no server.
+        there = begun is not None and (begun.complete or begun.policy in self._endpoint.policies)
+        self._earlier = begun.policy if begun is not None and there else ""
         self._play_ahead(0)
 
-    def _begun_before(self, version: int) -> dict[int, Begun]:
-        """Returns the batches that a killed run has begun, by their first task, unless they are too old."""
-        count, staleness = self._config.groups_at_once, self._config.max_staleness
-        nexts = (self.position, self.position + count) if staleness and is_first() else ()
-        found = {first: begun for first in nexts if (begun := self._source.begun(first))}
-        (given, *_) = from_all_processes(json.dumps(list(found.items())).encode())
-        return {
-            first: begun
-            for first, begun in ((first, Begun(*one)) for first, one in json.loads(given))
-            if version - staleness <= version_of(begun.policy) <= version
-        }
+    def _begun_before(self, version: int) -> Begun | None:
+        """Returns the next batch as a killed run has begun it by a policy that is not too old."""
+        found = self._source.begun(self.position) if self._config.max_staleness and is_first() else None
+        given = json.loads(from_all_processes(json.dumps(found).encode())[0])
+        begun = Begun(*given) if given else None
+        oldest = version - self._config.max_staleness
+        return begun if begun and oldest <= version_of(begun.policy) < version else None
 
     def take(self, count: int, oldest: int = 0) -> list[Group]:
         """Plays the next tasks and returns a group for each, in order.
@@ -308,9 +300,9 @@ class EpisodeRollouts(Rollouts):
 
     def _play(self) -> None:
         """Begins to play the next batch; the first process plays it."""
-        count, earlier = self._config.groups_at_once, self._earlier or {}
+        count, failed = self._config.groups_at_once, None
         first = self.position + count * len(self._playing)
-        policy, failed = earlier.pop(first, self._endpoint.policy), None
+        policy, self._earlier = self._earlier or self._endpoint.policy, ""
         self._endpoint.held.add(policy)
         if is_first():
             try:
@@ -667,7 +659,7 @@ def episode_metrics(groups: Sequence[Group], salvaged: Sequence[Group] = ()) -> 
         "episodes/groups_forked": sum(group.forked for group in groups),
         "salvage/groups_unsolved": sum(map(_is_unsolved, groups)),
         "salvage/groups_with_target": sum(_is_unsolved(group) and _has_target(group) for group in groups),
-        "salvage/groups_anchored": sum(map(_has_target, salvaged)),
+        "salvage/groups_anchored": sum(_is_unsolved(group) and _has_target(group) for group in salvaged),
         "episodes/groups_too_few": sum(group.fate == TOO_FEW for group in groups),
         "episodes/steps": float(np.mean(steps)) if steps else 0.0,
         "episodes/turns": sum(len(turn.responses) for group in groups for turn in group.sampled),

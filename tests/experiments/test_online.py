@@ -16,8 +16,9 @@ import chex
 import psutil
 import pytest
 
+from collection.fleet.play import PlayerSettings
 from configs.rl import get_config
-from experiments.online import OnlineSettings, TaskOrder, train_online
+from experiments.online import FleetEpisodes, OnlineSettings, TaskOrder, train_online
 from rmsweb_jax.data.sources import is_held_out
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.records.dataset import read_dataset, write_dataset
@@ -230,7 +231,15 @@ def test_templates_without_more_tasks_are_one_line(name, monkeypatch):
         ),
         (
             {"play": {"teacher": {"kind": "scripted"}}},
-            "config.play.teacher.kind is 'scripted' and config.objective.salvage_weight 0: give the anchor",
+            "config.play.teacher.kind is 'scripted' and config.objective.salvage_weight 0: no reply of it",
+        ),
+        (
+            {
+                "play": {"teacher": {"kind": "auto"}},
+                "objective": {"salvage_weight": 0.1},
+                "mini_batch_groups": 2,
+            },
+            "config.play.teacher.kind is 'auto' and config.max_salvage_groups 1: no reply .* more than 1",
         ),
         ({"max_staleness": 2}, "config.max_staleness is 2: online runs play one batch ahead at most"),
         ({"max_masked": 2.0}, "config.max_masked is 2.0"),
@@ -245,10 +254,39 @@ def test_settings_that_contradict_each_other_are_refused(changes, message):
 def test_the_scripted_teacher_is_refused_where_it_knows_no_task(monkeypatch):
     monkeypatch.delenv("GEMINI_API_KEY", raising=False)
     play = settings(play={"teacher": {"kind": "auto"}}, objective={"salvage_weight": 0.1}).play
-    assert (teacher := play.resolved_teacher(True)) and teacher.kind == "scripted"
+    assert play.resolved_teacher(True).kind == "scripted"
     with pytest.raises(UserError, match=r"it knows MiniWoB\+\+ alone; name a model"):
         play.resolved_teacher(False)
-    assert settings().play.resolved_teacher(False) is None
+    assert settings().play.resolved_teacher(False).kind == "none"
+
+
+def test_a_fleet_that_ends_while_two_batches_are_under_way_is_an_error(tmp_path, monkeypatch):
+    """It plays both, and another one would know of the second alone."""
+    order = TaskOrder(settings(held_out=0.0))
+    monkeypatch.setattr(FleetEpisodes, "module", "tests.experiments.no_such_player")
+    source = FleetEpisodes(order, PlayerSettings(), tmp_path)
+    source.begin(0, 2, "policy-000000-a", {})
+    fleet = source._fleet
+    assert fleet is not None
+    while fleet.poll() is None:
+        time.sleep(0.05)
+    source.begin(2, 2, "policy-000001-b", {})
+    with pytest.raises(UserError, match=r"No module named tests\.experiments\.no_such_player"):
+        source.wait(0)
+
+
+def test_a_batch_that_was_begun_keeps_its_tasks(tmp_path, monkeypatch):
+    """A resumed run knows more of what was played."""
+    monkeypatch.setattr(FleetEpisodes, "module", "tests.experiments.no_such_player")
+    given = settings(tasks_by="learnability", held_out=0.0)
+    tally = {f"miniwob/{page}": Tallied(9, 0.5) for page in given.pages}
+    asked = []
+    for known in ({}, tally):
+        source = FleetEpisodes(TaskOrder(given), PlayerSettings(), tmp_path)
+        source.begin(0, 4, "policy-000000-a", known)
+        asked.append((tmp_path / "000000-policy-000000-a/request.json").read_text())
+        source.stop()
+    assert asked[0] == asked[1]
 
 
 def test_a_machine_without_a_browser_trains_nothing(prompts, tmp_path, monkeypatch):

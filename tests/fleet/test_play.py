@@ -6,12 +6,11 @@ import json
 import pytest
 
 from collection.environments.miniwob import make_task
-from collection.fleet.config import EpisodeSettings, resolved
+from collection.fleet.config import EpisodeSettings, TeacherConfig
 from collection.fleet.forks import ForkActor, parting
-from collection.fleet.play import Played, PlayRequest
+from collection.fleet.play import REQUEST, Played, Player, PlayerSettings, PlayRequest
 from collection.fleet.run import Fleet, go_on
 from collection.llm.actor import ActorModel, ActorReply
-from collection.llm.config import ActorConfig
 from collection.teacher.teacher import MistakeConfig, ScriptedTeacher
 from configs.collect import DEMO_EPISODES
 from rmsweb_jax.records.dataset import read_dataset
@@ -42,7 +41,9 @@ def settings(workers=2):
     }
     # These pages come to rest; on a busy machine, too, they are to be looked at when they have.
     config["browser"] = {**DEMO_EPISODES["browser"], "settle_ms": 20_000}
-    return resolved(from_config(EpisodeSettings, config))
+    return PlayerSettings(
+        episodes=from_config(EpisodeSettings, config), forks=3, teacher=TeacherConfig(kind="scripted")
+    )
 
 
 def episodes(folder):
@@ -51,27 +52,19 @@ def episodes(folder):
 
 def test_forks_go_on_where_episodes_part_and_a_teacher_plays_what_none_has_solved(tmp_path):
     tasks = (make_task("enter-password", 1), make_task("click-button", 1))
-    teacher = ActorConfig(kind="scripted").resolve()
-    requests = [
-        PlayRequest(
-            workdir=str(tmp_path / name),
-            policy=f"policy-{name}",
-            tasks=tasks,
-            samples=(4, 2),
-            replays=0,
-            teacher=teacher,
-            forks=3,
-        )
-        for name in ("first", "second")
-    ]
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+        request = PlayRequest(policy=f"policy-{folder.name}", tasks=tasks, samples=(4, 2))
+        (folder / REQUEST).write_text(request.model_dump_json())
     one = settings()
-    with Fleet(one) as fleet, contextlib.ExitStack() as stack:
-        playing = [Played(request, fleet, one, stack) for request in requests]
+    with Fleet(one.episodes) as fleet, contextlib.ExitStack() as stack:
+        player = Player(one, fleet, tmp_path, stack)
+        playing = [Played(folder, player) for folder in folders]
         while playing:
             go_on([one.run for one in playing])
             playing = [one for one in playing if not one.is_over()]
-    for request in requests:
-        folder = tmp_path / request.policy.removeprefix("policy-")
+    for folder in folders:
         assert json.loads((folder / "report.json").read_bytes())["lost"] == 0
         played = [run for run in episodes(folder) if run.task.site == "enter-password"]
         assert [run.success for run in played] == [True, False, True, False]

@@ -306,6 +306,25 @@ def test_runs_of_a_fleet_stop_together(tmp_path, drain):
     assert kept == (2 if drain == 2.0 else 0) and idle == {1, 2}
 
 
+def test_a_round_that_finds_no_room_after_its_task_was_given_up_is_crashed(tmp_path):
+    def script(task, number):
+        return Act(seconds=2.0, raises=NotPlacedError()) if number == 1 else DIES
+
+    run([web_job("a/bad", attempts=3)], tmp_path, script, config(retries=0))
+    assert [one.outcome for one in rounds(tmp_path).values()] == ["crashed"] * 3
+
+
+def test_a_run_that_is_left_gives_its_places_at_sites_back(tmp_path):
+    sites, idle, limits = defaultdict(SiteState), {1, 2}, config(LIMITS)
+    for times in range(2):
+        pool = ActedPool(lambda *_: Act())
+        with begun([web_job("a/1")], tmp_path / str(times), pool, idle, limits, sites=sites) as playing:
+            playing.start()
+            assert len(pool.begun) == 1
+            sites["a.com"].started = float("-inf")
+    assert not sites["a.com"].running and idle == {1, 2}
+
+
 def test_rounds_that_need_no_verdict_are_played_at_once(tmp_path):
     pool, _ = run([web_job("a/1", attempts=5)], tmp_path / "all", lambda *_: Act(), config(workers=3))
     assert [now for now, _ in pool.begun] == [0.0, 0.0, 0.0, 1.0, 1.0]

@@ -507,17 +507,6 @@ def test_a_resumed_run_goes_on_with_what_plays_ahead(tmp_path, encoder, data, be
     assert source.calls == [(16, expected), *ahead] and policy(group.version) == expected
 
 
-def test_a_resumed_run_goes_on_with_both_batches(tmp_path, encoder, data):
-    """The second was begun by the policy that is loaded again."""
-    begun = {16: Begun(policy(1), False), 17: Begun(policy(2), False)}
-    source, server = Source(tmp_path / "episodes", begun), Server(left=(policy(1), policy(2)))
-    config = AHEAD.model_copy(update={"iterations": 4})
-    rollouts = EpisodeRollouts(source, server, data, config, position=16)  # pyright: ignore
-    rollouts.load(None, 2)  # pyright: ignore
-    rollouts.close()
-    assert source.calls == [(16, policy(1)), (17, policy(2))] and server.policies == [policy(1), policy(2)]
-
-
 class Tasks(Source):
     """The ids of the tasks that a run plays."""
 
