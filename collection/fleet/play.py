@@ -90,7 +90,7 @@ class Player:
             self.teacher = check_models(asked, None, self.calls)[0].actor
 
 
-class Played:
+class Playing:
     """A request that is played: all episodes, those that were lost again, forks, and the teacher's.
 
     It goes on after a kill.
@@ -160,14 +160,14 @@ def main() -> None:
         settings = from_config(PlayerSettings, json.loads(sys.argv[1]))
         # Left before the fleet, whose workers it stops.
         with Fleet(resolved(settings.episodes)) as fleet, contextlib.ExitStack() as stack:
-            reader, playing, player = Threads(1), list[Played](), None
+            reader, playing, player = Threads(1), list[Playing](), None
             line = reader.submit(sys.stdin.readline)
             while playing or not line.done() or line.result():
                 go_on([one.run for one in playing], () if line.done() else (line,))
                 if line.done() and line.result():
                     folder = Path(line.result().removesuffix("\n"))
                     player = player or Player(settings, fleet, folder.parent, stack)
-                    playing.append(Played(folder, player))
+                    playing.append(Playing(folder, player))
                     line = reader.submit(sys.stdin.readline)
                 # After a signal all end together.
                 playing = [one for one in playing if one.run.is_stopping or not one.is_over()]

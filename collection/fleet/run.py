@@ -74,7 +74,9 @@ def run_tasks(
 ) -> RunResult:
     """Plays jobs by a fleet of their own; see `Fleet.begin`."""
     with Fleet(settings) as fleet:
-        return fleet.run(jobs, workdir, stage, judge)
+        with fleet.begin(jobs, workdir, stage, judge) as run:
+            run.play()
+        return run.result
 
 
 class Fleet(contextlib.AbstractContextManager["Fleet"]):
@@ -100,19 +102,6 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
     def close(self) -> None:
         """Ends the workers, idle ones in order and busy ones by force; their browsers end with them."""
         self._pool.close(self._idle)
-
-    def run(
-        self,
-        jobs: Sequence[Job],
-        workdir: Path,
-        stage: str,
-        judge: JudgeConfig | None = None,
-        actor: ActorConfig | None = None,
-    ) -> RunResult:
-        """Plays a run to its end; see `begin`."""
-        with self.begin(jobs, workdir, stage, judge, actor) as run:
-            run.play()
-        return run.result
 
     @contextlib.contextmanager
     def begin(

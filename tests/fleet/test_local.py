@@ -51,6 +51,12 @@ def jobs():
     return [Job(make_task(page, 0), 5, 2, True) for page in PAGES]
 
 
+def play(living, workdir):
+    with living.begin(jobs(), workdir, "collect") as playing:
+        playing.play()
+    return playing.result
+
+
 def strip(trajectory):
     return trajectory.model_copy(update={"seconds": 0.0, "retries": 0})
 
@@ -248,7 +254,7 @@ def test_browsers_survive_from_one_run_of_a_fleet_to_the_next(played, tmp_path):
     browsers = []
     with Fleet(setup()) as living:
         for number in range(3):
-            found = living.run(jobs(), tmp_path / str(number), "collect")
+            found = play(living, tmp_path / str(number))
             assert_equal(found, played[1])
             children = psutil.Process().children(recursive=True)
             browsers.append({child.pid for child in children if kind_of(child) == "browser"})
@@ -266,6 +272,6 @@ def test_a_stopped_run_leaves_its_fleet_usable(played, tmp_path):
             watched(tmp_path, lambda rows: rows and signal.raise_signal(signal.SIGTERM)),
             pytest.raises(StoppedError) as stopped,
         ):
-            living.run(jobs(), tmp_path, "collect")
+            play(living, tmp_path)
         assert stopped.value.exit_code == 75 and not (tmp_path / "files").exists()
-        assert_equal(living.run(jobs(), tmp_path, "collect"), played[1])
+        assert_equal(play(living, tmp_path), played[1])

@@ -8,7 +8,7 @@ import pytest
 from collection.environments.miniwob import make_task
 from collection.fleet.config import EpisodeSettings, TeacherConfig
 from collection.fleet.forks import ForkActor, parting
-from collection.fleet.play import REQUEST, Played, Player, PlayerSettings, PlayRequest
+from collection.fleet.play import REQUEST, Playing, Player, PlayerSettings, PlayRequest
 from collection.fleet.run import Fleet, go_on
 from collection.llm.actor import ActorModel, ActorReply
 from collection.teacher.teacher import MistakeConfig, ScriptedTeacher
@@ -60,7 +60,7 @@ def test_forks_go_on_where_episodes_part_and_a_teacher_plays_what_none_has_solve
     one = settings()
     with Fleet(one.episodes) as fleet, contextlib.ExitStack() as stack:
         player = Player(one, fleet, tmp_path, stack)
-        playing = [Played(folder, player) for folder in folders]
+        playing = [Playing(folder, player) for folder in folders]
         while playing:
             go_on([one.run for one in playing])
             playing = [one for one in playing if not one.is_over()]

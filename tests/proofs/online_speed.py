@@ -58,7 +58,8 @@ def batch_seconds() -> list[tuple[int, float]]:
                 jobs = [Job(make_task(ONLINE_PAGES[0], seed + number), 1) for number in range(size)]
                 seed += size
                 start = time.monotonic()
-                fleet.run(jobs, Path(folder) / str(seed), "play")
+                with fleet.begin(jobs, Path(folder) / str(seed), "play") as run:
+                    run.play()
                 if time_of >= 0:  # The first ones start the browser.
                     found.append((size, time.monotonic() - start))
     return found
