@@ -8,7 +8,7 @@ import pytest
 from collection.environments.miniwob import make_task
 from collection.fleet.config import EpisodeSettings, TeacherConfig
 from collection.fleet.forks import ForkActor, parting
-from collection.fleet.play import REQUEST, Playing, Player, PlayerSettings, PlayRequest
+from collection.fleet.play import REQUEST, Player, PlayerSettings, Playing, PlayRequest
 from collection.fleet.run import Fleet, go_on
 from collection.llm.actor import ActorModel, ActorReply
 from collection.teacher.teacher import MistakeConfig, ScriptedTeacher
