@@ -23,7 +23,7 @@ from tests.proofs.page import DEMO, Check, demo_run, publish, table
 ROOT = Path("runs/proofs/online_speed")
 VARIANTS = {"synchronous": "online", "asynchronous": "online,async"}
 MODULES = {"shared": "experiments.train_rl", "apart": "tests.proofs.online_apart"}
-ITERATIONS = 4
+ITERATIONS = 3
 # Episodes of a batch, each size several times.
 SIZES, TIMES = (2, 4, 8, 16), 5
 
