@@ -191,7 +191,7 @@ class FleetEpisodes:
         folder = self._folder / f"{first:06d}-{policy}"
         path = folder / REQUEST
         if path.exists():  # Of a killed run, whose tally was another.
-            request = PlayRequest.model_validate_json(path.read_bytes())
+            request = PlayRequest.read(folder)
         else:
             under_way = [task for _, one in self._playing.values() for task in one.tasks]
             tasks, samples = zip(*self._tasks.batch(first, count, tally, under_way), strict=True)

@@ -22,7 +22,7 @@ _AGAIN = (
 )
 # Of an unusable reply, which may be long.
 _MAX_SHOWN_CHARS = 2_000
-_UNUSABLE = "Unusable reply: "
+UNUSABLE = "Unusable reply: "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ActorSession:
         if first.sampled is not None or not unusable:
             return first
         if self.lenient:
-            shown, error = first.text[:_MAX_SHOWN_CHARS], first.error.removeprefix(_UNUSABLE)
+            shown, error = first.text[:_MAX_SHOWN_CHARS], first.error.removeprefix(UNUSABLE)
             turns = (
                 Message(role="assistant", content=(TextPart(text=shown),)),
                 Message(role="user", content=(TextPart(text=_AGAIN.format(error=error)),)),
@@ -126,12 +126,12 @@ class ActorSession:
         reply, repaired, error = None, False, ""
         if answer.problem:
             # A truncated reply is not repaired: the repair would invent its end.
-            error = _UNUSABLE + self.redact(answer.problem)
+            error = UNUSABLE + self.redact(answer.problem)
         else:
             try:
                 reply, repaired = (read_reply if self.lenient else repair_reply)(text)
             except ReplyError as problem:
-                error = _UNUSABLE + str(problem)
+                error = UNUSABLE + str(problem)
         return ParsedReply(
             recorded,
             text,

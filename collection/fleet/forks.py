@@ -6,36 +6,39 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 
+from collection.agent.query import UNUSABLE
 from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, StepRequest
-from rmsweb_jax.actions import ReplyError, recorded_reply
+from rmsweb_jax.actions import repair_reply
+from rmsweb_jax.records.episodes import Fork
 from rmsweb_jax.records.schema import Step, Trajectory
 
 
-def parting(runs: Sequence[Trajectory]) -> tuple[str, ...] | None:
-    """Returns the replies before the first step at which the episodes of a task act differently.
+def parting(runs: Sequence[Trajectory]) -> Fork | None:
+    """Finds where the episodes of a task part; None if they act alike.
 
-    Episodes that come to another page by the same actions do not count.
-
-    Returns:
-      None if all act alike.
+    Those that come to another page by the same actions are left out.
     """
     together, number = list(runs), 0
     while together := [run for run in together if len(run.steps) > number]:
         by_page = defaultdict(list)
         for run in together:
             by_page[run.steps[number].observation.fingerprint].append(run)
-        together = max(by_page.values(), key=len)
+        page, together = max(by_page.items(), key=lambda one: len(one[1]))
         if len({_actions(run.steps[number]) for run in together}) > 1:
-            return tuple(step.response for step in together[0].steps[:number])
+            before = together[0].steps[:number]
+            return Fork(
+                task_id=together[0].task.task_id,
+                replies=tuple(step.response for step in before),
+                errors=tuple(step.error for step in before),
+                page=page,
+            )
         number += 1
     return None
 
 
 def _actions(step: Step) -> str:
-    try:
-        return repr(recorded_reply(step.response)[0].executable)
-    except ReplyError:
-        return step.error
+    """What was carried out; "" if nothing was."""
+    return "" if step.error else repr(repair_reply(step.response)[0].executable)
 
 
 class ForkActor(ActorModel):
@@ -48,17 +51,21 @@ class ForkActor(ActorModel):
     # Seeds follow from the attempt: others than those of the episodes before.
     _APART = 1_000_000
 
-    def __init__(self, replies: Sequence[str], drawn: ActorModel, greedy: ActorModel):
-        self._replies, self._drawn, self._greedy = tuple(replies), drawn, greedy
+    def __init__(self, fork: Fork, drawn: ActorModel, greedy: ActorModel):
+        self._fork, self._drawn, self._greedy = fork, drawn, greedy
 
     @property
     def name(self) -> str:
         return self._drawn.name
 
     def reply(self, request: StepRequest) -> ActorReply:
-        if request.step <= len(self._replies):
-            return ActorReply(self._replies[request.step - 1])
-        if request.step > len(self._replies) + 1:
+        place = request.step - 1
+        if place < len(self._fork.replies):
+            error = self._fork.errors[place]
+            # One that was cut off must not be repaired now.
+            problem = error.removeprefix(UNUSABLE) if error.startswith(UNUSABLE) else ""
+            return ActorReply(self._fork.replies[place], problem=problem)
+        if place > len(self._fork.replies):
             return self._greedy.reply(request)
         return self._drawn.reply(dataclasses.replace(request, attempt=request.attempt + self._APART))
 

@@ -13,6 +13,7 @@ from collection.judges.base import Fate, awaits_verdict, fate
 from collection.llm.actor import ActorModel, ReflectionRequest
 from collection.teacher.mistakes import warnings_in
 from rmsweb_jax.actions import ReplyError, recorded_reply
+from rmsweb_jax.records.episodes import Fork
 from rmsweb_jax.records.schema import CallUsage, Outcome, Record, Reflection, Step, Task, Trajectory
 
 SOLVED_BY = 2  # Number of successes that make a task solved: RMSWeb's solve@2.
@@ -28,7 +29,7 @@ class Job:
       reflective: a round's reflection guides the next one.
       replays: number of times that a round is played again that site, network or machine ended; it is played
         when the run is resumed.
-      fork: each round begins with these replies (`collection.fleet.forks`); None: with the actor's own.
+      fork: each round goes on from here (`collection.fleet.forks`).
     """
 
     task: Task
@@ -36,7 +37,7 @@ class Job:
     stop_after: int = 0
     reflective: bool = False
     replays: int = 0
-    fork: tuple[str, ...] | None = None
+    fork: Fork | None = None
 
     @property
     def needs_verdicts(self) -> bool:

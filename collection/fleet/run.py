@@ -126,7 +126,8 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
           stage: name shown with the progress.
           judge: decides if an episode on live pages is a success; without a judge none is.
           actor: the one of this run, if it is not that of the settings.
-          calls: those of several runs, whose models are known to answer; None: the run's own.
+          calls: those of the actor, which is known to answer, in several runs; None: those of this run, which
+            the judge always has.
 
         Raises:
           UserError: an error that the user can fix: a model that does not answer, before any worker starts;
@@ -146,16 +147,17 @@ class Fleet(contextlib.AbstractContextManager["Fleet"]):
         host = "127.0.0.1" if self._pool.shares_disk else own_address()
         with (
             contextlib.closing(RunJournal(workdir)) as journal,
-            contextlib.nullcontext(calls) if calls else Calls(workdir / CALLS) as used,
-            serve(used, host) as address,
+            Calls(workdir / CALLS) as own,
+            serve(calls or own, host) as address,
         ):
             for job in jobs:
                 journal.reopen(job)
-            if not calls and not all(job.is_over(journal.successes(job.task.task_id)) for job in jobs):
-                settings, judge = check_models(settings, judge, used)
+            if not all(job.is_over(journal.successes(job.task.task_id)) for job in jobs):
+                asked, judge = check_models(self._settings if calls else settings, judge, own)
+                settings = settings if calls else asked
             with StopRequest() as stop:
                 run = Run(
-                    *(jobs, workdir, settings, judge, journal, self._pool, self._idle, stop, used, address),
+                    *(jobs, workdir, settings, judge, journal, self._pool, self._idle, stop, own, address),
                     sites=self._sites,
                 )
                 with self._shown(run, workdir, stage, clock):

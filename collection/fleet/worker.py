@@ -27,14 +27,15 @@ from collection.llm.build import make_actor
 from collection.llm.calls import CallsAddress, connect
 from collection.llm.config import GEMINI_KEY, ActorConfig
 from rmsweb_jax.errors import UserError, user_message
+from rmsweb_jax.records.episodes import Fork
 from rmsweb_jax.records.images import ImageStore, image_names, record_images
 from rmsweb_jax.records.schema import Task, Trajectory
 
 FILES = "files"  # Folder of files that running episodes download or write.
 # Variables that clients of models read by themselves.
 _CLIENTS = ("GEMINI_", "GOOGLE_API_", "GOOGLE_GENAI_", "OPENAI_", "ANTHROPIC_")
-# A policy and the next one, and the teacher, each for a run of its own.
-_ACTORS = 4
+# Of two runs: a policy at two temperatures, and the teacher.
+_ACTORS = 6
 # Attempts to start a browser: the start can fail on a machine that is busy for a moment.
 _STARTS = 4
 
@@ -59,7 +60,7 @@ class Episode:
     workdir: Path
     actor: ActorConfig
     calls: CallsAddress | None
-    fork: tuple[str, ...] | None = None
+    fork: Fork | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +123,8 @@ class Worker:
                 del os.environ[name]
             os.environ.update(keys)
             self._own = Path(tempfile.mkdtemp(prefix="rmsweb-"))
-        # The actor, and the same at temperature 0, by what they are made of.
-        self._actors: dict[object, tuple[ActorModel, ActorModel]] = {}
+        # By what they are made of.
+        self._actors: dict[object, ActorModel] = {}
         self._error = ""
 
     def ready(self) -> None:
@@ -213,15 +214,19 @@ class Worker:
 
     def _actor(self, episode: Episode) -> ActorModel:
         """The actor of an episode's run; those of the last runs are kept."""
-        key = repr(episode.actor), episode.calls
+        actor = self._made(episode.actor, episode.calls)
+        if episode.fork is None:
+            return actor
+        greedy = self._made(episode.actor.model_copy(update={"temperature": 0.0}), episode.calls)
+        return ForkActor(episode.fork, actor, greedy)
+
+    def _made(self, config: ActorConfig, calls: CallsAddress | None) -> ActorModel:
+        key = repr(config), calls
         if key not in self._actors:
             if len(self._actors) == _ACTORS:
                 del self._actors[next(iter(self._actors))]
-            calls = connect(episode.calls) if episode.calls else None
-            greedy = episode.actor.model_copy(update={"temperature": 0.0})
-            self._actors[key] = make_actor(episode.actor, calls), make_actor(greedy, calls)
-        actor, greedy = self._actors[key]
-        return actor if episode.fork is None else ForkActor(episode.fork, actor, greedy)
+            self._actors[key] = make_actor(config, connect(calls) if calls else None)
+        return self._actors[key]
 
     # Created on first use, so that their errors belong to an episode and are reported to the parent.
     @functools.cached_property

@@ -18,17 +18,34 @@ from rmsweb_jax.records.dataset import UNFINISHED, write_dataset
 from rmsweb_jax.records.files import make_folder, write_atomic
 from rmsweb_jax.records.images import ImageStore, record_images
 from rmsweb_jax.records.journal import iter_journal, read_record
-from rmsweb_jax.records.schema import Reflection, Trajectory
+from rmsweb_jax.records.schema import Record, Reflection, Trajectory
 from rmsweb_jax.records.shards import MANIFEST, Manifest
 
 EPISODES, REFLECTIONS = "episodes.jsonl", "reflections.jsonl"
 # Data sets in that of a batch of online RL: the teacher's episodes at tasks that the policy has not solved,
-# and those that go on from where the episodes of a task have parted.
-TEACHER, FORKS = "teacher", "forks"
+# and those that go on from a `Fork`, of which the batch has a list.
+TEACHER, FORKS, FORK_LIST = "teacher", "forks", "forks.json"
+# Episodes of a task without a fault that make a group.
+LEAST_EPISODES = 2
 # Beginnings of the lines that are no episodes.
 REFLECTION, SET_ASIDE = b'{"reflection":', b'{"set_aside":'
 # Episodes with their prompts are large, and a shard of them is in memory when it is written.
 _SHARD_RECORDS = 128
+
+
+class Fork(Record):
+    """Where the episodes of a task part: the first step at which they act differently.
+
+    Attributes:
+      replies: those before.
+      errors: why they could not be used; "" if they could.
+      page: fingerprint of the page there.
+    """
+
+    task_id: str
+    replies: tuple[str, ...]
+    errors: tuple[str, ...]
+    page: str
 
 
 def has_not_ended(folder: Path) -> bool:

@@ -22,7 +22,7 @@ from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.dataset import read_dataset
-from rmsweb_jax.records.episodes import FORKS, TEACHER
+from rmsweb_jax.records.episodes import FORK_LIST, FORKS, LEAST_EPISODES, TEACHER, Fork
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ExtractionCall, Message, SampledTokens, SftSample, Step, Trajectory
 from rmsweb_jax.records.shards import MANIFEST
@@ -34,8 +34,8 @@ from rmsweb_jax.rl.remote.generator import Endpoint, version_of
 from rmsweb_jax.rl.rollout import Group, Rollouts, Turn
 from rmsweb_jax.training.mesh import from_all_processes, is_first
 
-# Fate of a group in which fewer episodes have a reward; the other fates are those of the gates.
-_LEAST_EPISODES, TOO_FEW = 2, "too_few"
+# Fate of a group in which fewer than `LEAST_EPISODES` have a reward; the other fates are those of the gates.
+TOO_FEW = "too_few"
 # Ends of episodes that say nothing about the policy.
 _FAULTS = {
     "crashed": "browser or application lost",
@@ -279,7 +279,7 @@ class EpisodeRollouts(Rollouts):
         for task_id, group in groups.items():
             tasks, rate = self.tally.get(name := template_of(task_id), Tallied(0, FIRST_RATE))
             # A template that is lost again and again has as little to learn as one that is always solved.
-            lost = len(group.rewards) < _LEAST_EPISODES
+            lost = len(group.rewards) < LEAST_EPISODES
             rate += _NEWEST * ((1.0 if lost else float(group.rewards.mean())) - rate)
             self.tally[name] = Tallied(tasks + 1, rate)
         self.position += count
@@ -331,14 +331,14 @@ class EpisodeRollouts(Rollouts):
     def _groups(self, folder: Path, policy: str) -> dict[str, Group]:
         """Returns the group of each task."""
         played, taught, forks = (self._played(one) for one in (folder, folder / TEACHER, folder / FORKS))
-        episodes = played.runs
+        episodes, places = played.runs, _forks_of(folder)
         # Data sets are sorted by task: of surplus groups always those of the same pages would be left out.
         order = sorted(episodes, key=lambda task_id: stable_hash(self._seed, task_id))
         groups = {}
         for task_id in order:
             group = self._group(task_id, episodes[task_id], played.encoder, policy)
-            if group.accepted and (runs := forks.runs[task_id]):
-                group = self._by_fork(group, episodes[task_id], runs, forks.encoder, policy)
+            if group.accepted and task_id in places:
+                group = self._by_fork(group, places[task_id], forks, policy)
             if _is_unsolved(group) and (runs := taught.runs[task_id]):
                 turns = (*group.turns, *self._success(runs, taught.encoder))
                 group = dataclasses.replace(group, turns=turns)
@@ -378,7 +378,7 @@ class EpisodeRollouts(Rollouts):
             faults=tuple(fault for fault in faults if fault),
             steps=tuple(len(run.steps) for run in scored),
         )
-        if len(scored) < _LEAST_EPISODES:
+        if len(scored) < LEAST_EPISODES:
             return group
         group = self._gated(group, scored, rewards, encoder, policy)
         targets: list[Turn] = []
@@ -413,31 +413,28 @@ class EpisodeRollouts(Rollouts):
     def _by_fork(
         self,
         group: Group,
-        runs: Sequence[Trajectory],
-        forks: Sequence[Trajectory],
-        encoder: Encoder,
+        fork: Fork,
+        forks: _Played,
         policy: str,
     ) -> Group:
         """Returns an accepted group with the replies at its fork in place of its episodes' turns.
 
         Without a contrast there the group stays as it is.
-
-        Args:
-          forks: episodes that have drawn one reply, the first one with tokens, where `runs` parted.
         """
-        pages = {(step.number, step.observation.fingerprint) for run in runs for step in run.steps}
         drawn = []
-        for fork in forks:
-            step = next((step for step in fork.steps if step.sampled is not None), None)
-            if step is None or (step.number, step.observation.fingerprint) not in pages or masked(fork):
-                continue
-            alone = step.model_copy(update={"extractions": ()})
-            drawn.append(fork.model_copy(update={"steps": (alone,)}))
-        if len(drawn) < _LEAST_EPISODES:
+        for run in forks.runs[fork.task_id]:
+            steps = run.steps[len(fork.replies) : len(fork.replies) + 1]
+            there = steps and steps[0].observation.fingerprint == fork.page and steps[0].sampled is not None
+            if there and not (self._config.mask_faults and masked(run)):
+                alone = steps[0].model_copy(update={"extractions": ()})
+                drawn.append(run.model_copy(update={"steps": (alone,)}))
+        if len(drawn) < LEAST_EPISODES:
             return group
-        rewards = np.asarray([float(fork.success) for fork in drawn])
-        forked = self._gated(group, drawn, rewards, encoder, policy)
-        return dataclasses.replace(forked, forked=True) if forked.accepted else group
+        rewards = np.asarray([float(run.success) for run in drawn])
+        forked = self._gated(group, drawn, rewards, forks.encoder, policy)
+        if not forked.accepted or not forked.turns:
+            return group
+        return dataclasses.replace(forked, forked=True, too_long=group.too_long + forked.too_long)
 
     def _success(self, runs: Sequence[Trajectory], encoder: Encoder) -> list[Turn]:
         """Returns the shortest success as targets of the anchor, without repaired or failed replies."""
@@ -555,6 +552,13 @@ class EpisodeRollouts(Rollouts):
                 f"({config.max_response_tokens})"
             )
         return sampled
+
+
+def _forks_of(folder: Path) -> dict[str, Fork]:
+    """Returns the forks of a batch by task."""
+    path = folder / FORK_LIST
+    forks = json.loads(path.read_bytes()) if path.exists() else []
+    return {one["task_id"]: Fork.model_validate(one) for one in forks}
 
 
 def _is_unsolved(group: Group) -> bool:

@@ -271,6 +271,7 @@ def test_a_fleet_that_ends_while_two_batches_are_under_way_is_an_error(tmp_path,
     while fleet.poll() is None:
         time.sleep(0.05)
     source.begin(2, 2, "policy-000001-b", {})
+    assert source._fleet is fleet
     with pytest.raises(UserError, match=r"No module named tests\.experiments\.no_such_player"):
         source.wait(0)
 

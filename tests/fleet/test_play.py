@@ -14,7 +14,7 @@ from collection.llm.actor import ActorModel, ActorReply
 from collection.teacher.teacher import MistakeConfig, ScriptedTeacher
 from configs.collect import DEMO_EPISODES
 from rmsweb_jax.records.dataset import read_dataset
-from rmsweb_jax.records.episodes import FORKS, TEACHER
+from rmsweb_jax.records.episodes import FORK_LIST, FORKS, TEACHER, Fork
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.settings import from_config
 from tests.agent.plain_episode import CLICK, DONE, Lines, Page, reply, run
@@ -68,7 +68,8 @@ def test_forks_go_on_where_episodes_part_and_a_teacher_plays_what_none_has_solve
         assert json.loads((folder / "report.json").read_bytes())["lost"] == 0
         played = [run for run in episodes(folder) if run.task.site == "enter-password"]
         assert [run.success for run in played] == [True, False, True, False]
-        assert parting(played) == (played[0].steps[0].response,)
+        (fork,) = json.loads((folder / FORK_LIST).read_bytes())
+        assert fork["replies"] == [played[0].steps[0].response] and parting(played) == Fork(**fork)
         forks = episodes(folder / FORKS)
         # Attempts are counted on from an even number.
         assert [run.success for run in forks] == [True, False, True]
@@ -117,19 +118,33 @@ OTHER = {"click_element_by_index": {"index": 2}}
             [played(reply(CLICK), reply(DONE)), moved(played(reply(CLICK), reply(OTHER), reply(DONE)), 2)],
             None,
         ),
-        # A reply that is none is an action of its own.
+        # A reply that is none is an action of its own, for any reason.
         ([played(reply(DONE)), played("click", reply(DONE))], ()),
+        ([played("click", reply(DONE)), played("press", reply(DONE))], None),
         ([], None),
     ],
 )
 def test_episodes_part_at_the_first_other_action(runs, expected):
-    assert parting(runs) == expected
+    found = parting(runs)
+    assert (found and found.replies) == expected
+
+
+def fork_at(*replies, errors=None):
+    return Fork(task_id="miniwob/p/1", replies=replies, errors=errors or ("",) * len(replies), page="f")
 
 
 def test_a_fork_draws_one_reply_with_another_seed_and_goes_on_greedily():
     drawn, greedy = Lines(reply(CLICK)), Lines(reply(DONE))
-    fork = run(Page(), ForkActor((reply(OTHER),), drawn, greedy))
+    fork = run(Page(), ForkActor(fork_at(reply(OTHER)), drawn, greedy))
     assert [step.response for step in fork.steps] == [reply(OTHER), reply(CLICK), reply(DONE)]
     (request,) = drawn.requests
     assert request.step == 2 and request.attempt == 1_000_002
     assert [one.step for one in greedy.requests] == [3]
+
+
+def test_a_fork_does_not_carry_out_what_was_cut_off():
+    """The end of a reply that was cut off would be invented, and its prompts be others than the group's."""
+    error = "Unusable reply: the reply was cut off after 9 tokens"
+    page = Page()
+    fork = run(page, ForkActor(fork_at(reply(CLICK)[:-3], errors=(error,)), Lines(reply(DONE)), Lines("")))
+    assert fork.steps[0].error == error and page.acted == []

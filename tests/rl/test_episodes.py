@@ -12,7 +12,7 @@ from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
 from rmsweb_jax.records.dataset import write_dataset
-from rmsweb_jax.records.episodes import FORKS, TEACHER
+from rmsweb_jax.records.episodes import FORK_LIST, FORKS, TEACHER, Fork
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ActionResult, CallUsage, Incident, RlPrompt, SampledTokens
 from rmsweb_jax.rl.config import Objective, OnlineConfig
@@ -284,6 +284,8 @@ def test_credit_at_a_fork_takes_the_place_of_the_episodes_turns(tmp_path, encode
     forks = [drawn_second(episode(encoder, number, success=number > 1)) for number in (1, 2, 3)]
     folder = tmp_path / "episodes" / FORKS
     write_dataset(folder, forks, "trajectories")
+    place = Fork(task_id=TASK.task_id, replies=(reply(CLICK),), errors=("",), page="f")
+    (tmp_path / "episodes" / FORK_LIST).write_text(f"[{place.model_dump_json()}]")
     group = take(tmp_path, data, runs, config)
     (turn,) = group.turns
     assert [encoder.processor.decode_response(one) for one in turn.responses] == [reply(DONE)] * 3
@@ -297,7 +299,12 @@ def test_credit_at_a_fork_takes_the_place_of_the_episodes_turns(tmp_path, encode
     page = forks[0].steps[1].observation.model_copy(update={"fingerprint": "g"})
     elsewhere = change_last(forks[0], observation=page)
     lost = forks[0].model_copy(update={"outcome": "crashed"})
-    for number, others in enumerate((forks[1:], [elsewhere, forks[1]], [lost, forks[2]])):
+    # The tokens of the next, greedy step are not taken for those that are missing.
+    unread = episode(encoder, 1, success=False, texts=(reply(CLICK), "click", reply(DONE)))
+    first, second, third = unread.steps
+    unread = unread.model_copy(update={"steps": (first, second.model_copy(update={"sampled": None}), third)})
+    cases = (forks[1:], [elsewhere, forks[1]], [lost, forks[2]], [unread, forks[1]])
+    for number, others in enumerate(cases):
         write_dataset(folder, others, "trajectories")
         group = take(tmp_path, data, runs, config)
         assert not group.forked and responses_of(group) == 5, number
