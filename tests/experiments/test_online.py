@@ -395,6 +395,9 @@ def test_live_tasks_are_played_and_pages_that_differ_are_no_faults(prompts, tmp_
             **{
                 "pages": "()",
                 "tasks_file": path,
+                "tasks_by": "seed",
+                "play.teacher.kind": "none",
+                "objective.salvage_weight": 0.0,
                 "held_out": 0.0,
                 "play.judge.kind": "chat",
                 "play.judge.model": "judge",
