@@ -2,7 +2,7 @@
 
 python -m tests.gym.players openenv OUT SERVER MODEL
 python -m tests.gym.players trl OUT MODEL
-python -m tests.gym.players train OUT FOLDER STEPS sabotaged|undisturbed APPS TASK...
+python -m tests.gym.players train OUT FOLDER STEPS sabotaged|undisturbed|untrained APPS TASK...
 python -m tests.gym.players serve sabotaged|undisturbed PORT
 """
 
@@ -124,7 +124,7 @@ class Noted(WebReplies):
         return reward
 
 
-def train(folder: str, steps: int, apps: str, tasks: list[str]) -> dict[str, Any]:
+def train(folder: str, steps: int, apps: str, tasks: list[str], rate: float) -> dict[str, Any]:
     """TRL's GRPO trainer with a policy of ours, at tasks of one reply."""
     import torch
     from datasets import Dataset  # pyright: ignore[reportMissingImports]
@@ -154,7 +154,7 @@ def train(folder: str, steps: int, apps: str, tasks: list[str]) -> dict[str, Any
             per_device_train_batch_size=8,
             max_steps=steps,
             max_completion_length=128,
-            learning_rate=1e-4,
+            learning_rate=rate,
             lr_scheduler_type="constant",
             shuffle_dataset=False,
             report_to=[],
@@ -191,7 +191,7 @@ def main(command: str, *arguments: str) -> None:
         folder, steps, kind, apps, *tasks = rest
         if kind == "sabotaged":
             trl_task.Turns = sabotage.SabotagedTurns
-        found: dict[str, Any] = train(folder, int(steps), apps, tasks)
+        found: dict[str, Any] = train(folder, int(steps), apps, tasks, 0.0 if kind == "untrained" else 1e-4)
     else:
         players = {"openenv": openenv, "lost": openenv_lost, "trl": trl_class}
         found = {"rewards": players[command](*rest)}

@@ -144,15 +144,16 @@ def train(python: Path, kind: str, steps: int, tasks: Sequence[str]) -> dict[str
     found = kept(name, command)
     rewards = [episode["reward"] for episode in found["episodes"]]
     paid = [reward for reward in rewards if reward is not None]
-    first, last = found["curve"][: steps // 4], found["curve"][-(steps // 4) :]
+    # Each half has all tasks equally often.
+    first, last = found["curve"][: steps // 2], found["curve"][-(steps // 2) :]
     return {
         "updates": len(found["curve"]),
         "episodes": len(rewards),
         "sabotaged": sum(map(bool, found["faults"])),
         "masked": rewards.count(None),
         "paid": sum(paid) / max(1, len(paid)),
-        "first quarter": sum(first) / max(1, len(first)),
-        "last quarter": sum(last) / max(1, len(last)),
+        "first half": sum(first) / max(1, len(first)),
+        "last half": sum(last) / max(1, len(last)),
         "seconds an update": found["seconds"] / steps,
         "curve": found["curve"],
     }
@@ -167,7 +168,7 @@ OpenEnv's client, and by TRL's class. The chats of the last three grow, and our 
 **Losses.** When its page was shown, half of all episodes lose their browser, their network or their
 application. TRL trains the policy by GRPO, all its weights in float32, by `WebReplies` at pages that a reply
 does, and by the same at an application, where it is paid nothing: it has learned MiniWoB++ alone.
-verifiers evaluates it on the {len(TASKS)} tasks.
+The untrained run has a learning rate of 0. verifiers evaluates the policy on the {len(TASKS)} tasks.
 """
 
 
@@ -190,7 +191,7 @@ def main() -> None:
     trained = {
         f"{place}, {kind}": train(trl, kind, steps, tasks)
         for place, steps, tasks in (("MiniWoB++", UPDATES, TRAINED), ("trac", 3, APPLICATION))
-        for kind in ("undisturbed", "sabotaged")
+        for kind in ("undisturbed", "sabotaged", *(("untrained",) if steps == UPDATES else ()))
     }
     own = rewards["our evaluation"]
     rates = {
@@ -207,7 +208,9 @@ def main() -> None:
     ]
     known = {task: paid for task, paid in lost["rewards"].items() if paid is not None}
     alike = sum(known[task] == rewards["verifiers"][task] for task in known)
-    plain, sabotaged = trained["MiniWoB++, undisturbed"], trained["MiniWoB++, sabotaged"]
+    plain, sabotaged, untrained = (
+        trained[f"MiniWoB++, {kind}"] for kind in ("undisturbed", "sabotaged", "untrained")
+    )
     checks: list[Any] = [
         (
             f"{name} is within 5 points of our evaluation",
@@ -228,13 +231,18 @@ def main() -> None:
     checks += [
         (
             "TRL's curve rises",
-            f"{plain['first quarter']:.2f} to {plain['last quarter']:.2f}",
-            plain["last quarter"] > plain["first quarter"],
+            f"{plain['first half']:.2f} to {plain['last half']:.2f}",
+            plain["last half"] > plain["first half"],
+        ),
+        (
+            "and ends above that of a rate of 0, on the same tasks and seeds",
+            f"{plain['last half']:.2f}, {untrained['last half']:.2f}",
+            plain["last half"] > untrained["last half"],
         ),
         (
             "the sabotaged one ends where the undisturbed one does",
-            f"{sabotaged['last quarter']:.2f}, {plain['last quarter']:.2f}",
-            abs(sabotaged["last quarter"] - plain["last quarter"]) < 0.15,
+            f"{sabotaged['last half']:.2f}, {plain['last half']:.2f}",
+            abs(sabotaged["last half"] - plain["last half"]) < 0.15,
         ),
         (
             "an OpenEnv session outlives its lost episodes, which `state` knows",
