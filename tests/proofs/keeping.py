@@ -1,6 +1,6 @@
 """What online RL on four pages forgets of the others, by its loss. A quarter of an hour an arm and seed.
 
-After `make demo`. What each run has given is kept in docs/results/keeping; ARMS=plain,replay SEEDS=2 chooses.
+After `make demo`. What each run has given is kept in docs/results/keeping; ARMS="plain;replay 1" SEEDS=2 chooses.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from collection.evaluation.results import load_results
+from configs.collect import PAGES
 from configs.rl import ONLINE_PAGES
 from experiments.stages import Chain, Stage, run_stages
 from experiments.studies.ablations.crossed import crossed_bootstrap
@@ -24,6 +25,8 @@ from tests.proofs.page import DEMO, RESULTS, Check, demo_run, publish, table
 ROOT, KEPT = Path("runs/proofs/keeping"), RESULTS / "keeping"
 SFT = "sft"
 _REPLAY = {"replay": DEMO / "sft_corpus", "replay_samples": 4}
+_KL = {**_REPLAY, "objective.replay_kl": 1.0, "learning_rate": 1e-3}
+_TEACHER = {"play.teacher.kind": "scripted", "objective.salvage_weight": 0.1}
 # What differs from the demo's online run.
 ARMS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -36,13 +39,16 @@ ARMS: dict[str, dict[str, Any]] = {
     "KL on replay 0.1": {**_REPLAY, "objective.replay_kl": 0.1},
     "KL on replay 1": {**_REPLAY, "objective.replay_kl": 1.0},
     "replay 1 at 1e-3": {**_REPLAY, "objective.replay_weight": 1.0, "learning_rate": 1e-3},
+    "KL on replay 1 at 1e-3": _KL,
+    "KL on replay 1 at 1e-3, teacher": {**_KL, **_TEACHER},
+    "all pages at 1e-3": {"pages": PAGES, "tasks_by": "learnability", "learning_rate": 1e-3},
 }
-CHOSEN = os.environ.get("ARMS", ",".join(ARMS)).split(",")
+CHOSEN = os.environ.get("ARMS", ";".join(ARMS)).split(";")
 SEEDS = tuple(range(1, 1 + int(os.environ.get("SEEDS", "2"))))
 
 
 def name_of(arm: str, seed: int) -> str:
-    return f"{arm.replace(' ', '_')}-{seed}"
+    return f"{arm.replace(',', '').replace(' ', '_')}-{seed}"
 
 
 def evaluation(label: str, model: Path) -> Stage:
