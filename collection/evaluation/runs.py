@@ -29,10 +29,10 @@ from collection.evaluation.results import (
     to_json,
 )
 from collection.fleet.config import EpisodeSettings, resolved
+from collection.fleet.fleet import run_tasks
 from collection.fleet.live import check_live
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job
-from collection.fleet.run import run_tasks
 from collection.judges.base import KEPT_OUT, fate
 from collection.judges.build import JudgeConfig, judge_config, judge_model
 from collection.llm.build import make_model

@@ -15,10 +15,11 @@ from ml_collections import ConfigDict
 from collection.environments.miniwob import make_task
 from collection.environments.sites import Sites, check_places
 from collection.fleet.config import CollectSettings, resolved
+from collection.fleet.fleet import run_tasks
 from collection.fleet.live import check_live
 from collection.fleet.policy_server import serve_actor
 from collection.fleet.rounds import Job, reflection_report, yield_report
-from collection.fleet.run import RunResult, run_tasks
+from collection.fleet.run import RunResult
 from collection.fleet.scheduler import REFUSED
 from collection.judges.build import judge_config
 from collection.judges.config import JudgeSettings

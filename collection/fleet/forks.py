@@ -6,7 +6,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 
-from collection.agent.query import UNUSABLE
+from collection.agent.recorded import RecordedActor
 from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, StepRequest
 from rmsweb_jax.actions import repair_reply
 from rmsweb_jax.records.episodes import Fork
@@ -41,31 +41,29 @@ def _actions(step: Step) -> str:
     return "" if step.error else repr(repair_reply(step.response)[0].executable)
 
 
-class ForkActor(ActorModel):
+def fork_actor(fork: Fork, drawn: ActorModel, greedy: ActorModel) -> ActorModel:
     """Gives recorded replies, then draws one, and goes on greedily.
 
     Args:
       drawn, greedy: the policy at its temperature, and at 0.
     """
+    recorded = tuple(zip(fork.replies, fork.errors, strict=True))
+    return RecordedActor(recorded, _DrawnOnce(len(recorded) + 1, drawn, greedy))
 
+
+class _DrawnOnce(ActorModel):
     # Seeds follow from the attempt: others than those of the episodes before.
     _APART = 1_000_000
 
-    def __init__(self, fork: Fork, drawn: ActorModel, greedy: ActorModel):
-        self._fork, self._drawn, self._greedy = fork, drawn, greedy
+    def __init__(self, step: int, drawn: ActorModel, greedy: ActorModel):
+        self._step, self._drawn, self._greedy = step, drawn, greedy
 
     @property
     def name(self) -> str:
         return self._drawn.name
 
     def reply(self, request: StepRequest) -> ActorReply:
-        place = request.step - 1
-        if place < len(self._fork.replies):
-            error = self._fork.errors[place]
-            # One that was cut off must not be repaired now.
-            problem = error.removeprefix(UNUSABLE) if error.startswith(UNUSABLE) else ""
-            return ActorReply(self._fork.replies[place], problem=problem)
-        if place > len(self._fork.replies):
+        if request.step > self._step:
             return self._greedy.reply(request)
         return self._drawn.reply(dataclasses.replace(request, attempt=request.attempt + self._APART))
 

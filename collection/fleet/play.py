@@ -20,10 +20,11 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from collection.fleet.config import EpisodeSettings, TeacherConfig, resolved
+from collection.fleet.fleet import Fleet, check_models
 from collection.fleet.forks import parting
 from collection.fleet.pool import Threads
 from collection.fleet.rounds import Job
-from collection.fleet.run import Fleet, Run, check_models, go_on
+from collection.fleet.run import Run, go_on
 from collection.judges.base import KEPT_OUT, fate
 from collection.judges.build import judge_config
 from collection.llm.calls import CALLS, Calls

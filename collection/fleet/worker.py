@@ -19,7 +19,7 @@ from collection.browser.session import Browser, BrowserLostError, PageError
 from collection.environments.web import WebConfig
 from collection.fleet.browser_pool import BrowserPool, read_secrets
 from collection.fleet.config import CollectSettings, EpisodeSettings
-from collection.fleet.forks import ForkActor
+from collection.fleet.forks import fork_actor
 from collection.fleet.rounds import Round
 from collection.fleet.status import LiveView
 from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
@@ -218,7 +218,7 @@ class Worker:
         if episode.fork is None:
             return actor
         greedy = self._made(episode.actor.model_copy(update={"temperature": 0.0}), episode.calls)
-        return ForkActor(episode.fork, actor, greedy)
+        return fork_actor(episode.fork, actor, greedy)
 
     def _made(self, config: ActorConfig, calls: CallsAddress | None) -> ActorModel:
         key = repr(config), calls

@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 from collection.agent.config import EpisodeLimits, PromptConfig
 from collection.agent.loop import EpisodeRunner
+from collection.agent.recorded import RecordedActor
 from collection.browser.config import BrowserConfig
 from collection.browser.guard.config import GuardConfig
 from collection.browser.session import BrowserLostError, PageError
@@ -33,7 +34,7 @@ from collection.environments.miniwob import MiniWobEnvironment
 from collection.evaluation.statistics import rate_interval
 from collection.fleet.browser_pool import BrowserPool
 from collection.fleet.config import RecyclePolicy
-from collection.llm.actor import ActorModel, ActorReply, ExtractionRequest, ReflectionRequest, StepRequest
+from collection.llm.actor import ActorModel
 from collection.llm.build import make_actor
 from collection.llm.calls import CALLS, Calls, CallsAddress, connect, serve
 from collection.mining.config import VerifySettings
@@ -229,26 +230,6 @@ def _rate(outcomes: Sequence[Outcome]) -> ReplayRate:
 # --- Episodes ---
 
 
-class ReplayActor:
-    """An `ActorModel` that gives recorded replies first and then leaves the steps to another actor."""
-
-    name = "replay"
-
-    def __init__(self, replies: Sequence[str], then: ActorModel):
-        self._replies, self._then = tuple(replies), then
-
-    def reply(self, request: StepRequest) -> ActorReply:
-        if request.step <= len(self._replies):
-            return ActorReply(self._replies[request.step - 1])
-        return self._then.reply(request)
-
-    def reflect(self, request: ReflectionRequest) -> ActorReply:
-        return self._then.reflect(request)
-
-    def extract(self, request: ExtractionRequest) -> ActorReply:
-        return self._then.extract(request)
-
-
 @dataclasses.dataclass(frozen=True)
 class Trial:
     """A run to be played again.
@@ -299,25 +280,24 @@ class Player(contextlib.AbstractContextManager["Player"]):
         Raises:
           UserError: the actor cannot answer, or no browser starts.
         """
-        replies = [step.response for step in trial.run.steps[: trial.kept]] + [trial.reply] * bool(
-            trial.reply
-        )
+        recorded = [(step.response, step.error) for step in trial.run.steps[: trial.kept]]
+        recorded += [(trial.reply, "")] if trial.reply else []
         for _ in range(2):
             try:
-                return _judge(trial, self.run(trial.run.task, replies, trial.run.attempt))
+                return _judge(trial, self.run(trial.run.task, recorded, trial.run.attempt))
             except (BrowserLostError, PageError):
                 self._pool.discard()
         return "lost"
 
-    def run(self, task: Task, replies: Sequence[str] = (), attempt: int = 1) -> Trajectory:
-        """Plays an episode that begins with some replies; raises as `EpisodeRunner.run_episode`."""
+    def run(self, task: Task, recorded: Sequence[tuple[str, str]] = (), attempt: int = 1) -> Trajectory:
+        """Plays an episode that begins as `RecordedActor`; raises as `EpisodeRunner.run_episode`."""
         runner = EpisodeRunner(
             environment=MiniWobEnvironment(self._pool.browser(task), self._images),
-            actor=ReplayActor(replies, self._then),
+            actor=RecordedActor(recorded, self._then),
             images=self._images,
             label=self._label,
             prompt=self._prompt,
-            limits=self._limits.model_copy(update={"max_steps": len(replies) + self._further_steps}),
+            limits=self._limits.model_copy(update={"max_steps": len(recorded) + self._further_steps}),
         )
         return runner.run_episode(task, attempt)
 

@@ -18,7 +18,7 @@ from collection.environments.base import Environment, Extractor, StepResults
 from collection.environments.miniwob import PageHandler
 from collection.fleet import play as fleet_play
 from collection.fleet.browser_pool import BrowserPool
-from collection.fleet.run import Fleet
+from collection.fleet.fleet import Fleet
 from collection.fleet.worker import Episode, Worker
 from rmsweb_jax.actions import Action
 from rmsweb_jax.records.schema import Task, Trajectory

@@ -21,8 +21,8 @@ from collection.environments.apps.world import World
 from collection.environments.web import WebEnvironment
 from collection.fleet.browser_pool import BrowserPool
 from collection.fleet.config import CollectSettings, RecyclePolicy, resolved
+from collection.fleet.fleet import run_tasks
 from collection.fleet.rounds import Job
-from collection.fleet.run import run_tasks
 from configs.collect import get_config
 from rmsweb_jax.actions.parse import normalize_action
 from rmsweb_jax.errors import UserError

@@ -13,11 +13,11 @@ import pytest
 
 from collection.agent.prompt import GUIDANCE_TAG
 from collection.environments.miniwob import make_task
-from collection.fleet import run as fleet
 from collection.fleet.config import CollectSettings, resolved
+from collection.fleet.fleet import Fleet, run_tasks
 from collection.fleet.journal import RunJournal
 from collection.fleet.rounds import Job
-from collection.fleet.run import Fleet, Run
+from collection.fleet.run import Run
 from configs.collect import get_config
 from rmsweb_jax.errors import StoppedError
 from rmsweb_jax.records.bucket import freeze
@@ -82,7 +82,7 @@ def seen():
 def played(tmp_path_factory, seen):
     folder = tmp_path_factory.mktemp("whole")
     with watched(folder, seen.extend):
-        return folder, fleet.run_tasks(jobs(), folder, setup(), None, "collect")
+        return folder, run_tasks(jobs(), folder, setup(), None, "collect")
 
 
 @contextlib.contextmanager
@@ -136,7 +136,7 @@ import json, sys
 from pathlib import Path
 from collection.environments.miniwob import make_task
 from collection.fleet import run
-from collection.fleet.run import run_tasks
+from collection.fleet.fleet import run_tasks
 from collection.fleet.rounds import Job
 from experiments.cli import user_errors
 from tests.fleet.test_local import setup
@@ -215,7 +215,7 @@ def test_a_run_that_is_killed_and_one_that_is_stopped_are_continued(played, pare
     kept = freeze(workdir, tmp_path / "reader")
     assert first in read_dataset(kept, Trajectory) and check_dataset(kept).problems == []
     assert len(list(read_dataset(kept, Trajectory))) == before
-    finished = fleet.run_tasks(jobs(), workdir, setup(workers=1), None, "collect")
+    finished = run_tasks(jobs(), workdir, setup(workers=1), None, "collect")
     assert_equal(finished, played[1])
     assert freeze(workdir, tmp_path / "last") == workdir
 
@@ -239,7 +239,7 @@ def test_lost_workers_and_browsers_are_replaced(played, tmp_path, monkeypatch):
         return min(wait(self), 0.1)
 
     monkeypatch.setattr(Run, "wait_seconds", kill_once)
-    result = fleet.run_tasks(jobs()[:1], tmp_path, setup(workers=1, retries=3, crashes=5), None, "collect")
+    result = run_tasks(jobs()[:1], tmp_path, setup(workers=1, retries=3, crashes=5), None, "collect")
     assert killed == {"driver", "worker"}
     expected = [one for one in played[1].trajectories() if one.task.task_id == jobs()[0].task.task_id]
     trajectories = list(result.trajectories())

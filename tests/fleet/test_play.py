@@ -7,9 +7,10 @@ import pytest
 
 from collection.environments.miniwob import make_task
 from collection.fleet.config import EpisodeSettings, TeacherConfig
-from collection.fleet.forks import ForkActor, parting
+from collection.fleet.fleet import Fleet
+from collection.fleet.forks import fork_actor, parting
 from collection.fleet.play import REQUEST, Player, PlayerSettings, Playing, PlayRequest
-from collection.fleet.run import Fleet, go_on
+from collection.fleet.run import go_on
 from collection.llm.actor import ActorModel, ActorReply
 from collection.teacher.teacher import MistakeConfig, ScriptedTeacher
 from configs.collect import DEMO_EPISODES
@@ -135,7 +136,7 @@ def fork_at(*replies, errors=None):
 
 def test_a_fork_draws_one_reply_with_another_seed_and_goes_on_greedily():
     drawn, greedy = Lines(reply(CLICK)), Lines(reply(DONE))
-    fork = run(Page(), ForkActor(fork_at(reply(OTHER)), drawn, greedy))
+    fork = run(Page(), fork_actor(fork_at(reply(OTHER)), drawn, greedy))
     assert [step.response for step in fork.steps] == [reply(OTHER), reply(CLICK), reply(DONE)]
     (request,) = drawn.requests
     assert request.step == 2 and request.attempt == 1_000_002
@@ -146,5 +147,5 @@ def test_a_fork_does_not_carry_out_what_was_cut_off():
     """The end of a reply that was cut off would be invented, and its prompts be others than the group's."""
     error = "Unusable reply: the reply was cut off after 9 tokens"
     page = Page()
-    fork = run(page, ForkActor(fork_at(reply(CLICK)[:-3], errors=(error,)), Lines(reply(DONE)), Lines("")))
+    fork = run(page, fork_actor(fork_at(reply(CLICK)[:-3], errors=(error,)), Lines(reply(DONE)), Lines("")))
     assert fork.steps[0].error == error and page.acted == []

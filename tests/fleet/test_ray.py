@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from collection.environments.miniwob import make_task
+from collection.fleet.fleet import run_tasks
 from collection.fleet.rounds import Job
-from collection.fleet.run import Run, run_tasks
+from collection.fleet.run import Run
 from rmsweb_jax.records.tools import check_dataset
 from tests.fleet.test_local import PAGES, assert_equal, setup
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collection.fleet.config import CollectSettings, resolved
+from collection.fleet.fleet import run_tasks
 from collection.fleet.rounds import Job
-from collection.fleet.run import run_tasks
 from configs.collect import get_config
 from rmsweb_jax.records.schema import Incident, Task, Trajectory
 from rmsweb_jax.settings import from_config

@@ -1,6 +1,6 @@
 """What online RL on four pages forgets of the others, by its loss. A quarter of an hour an arm and seed.
 
-After `make demo`. What each run has given is kept in docs/results/keeping; ARMS="plain;replay 1" SEEDS=2 chooses.
+After `make demo`. Each run is kept in docs/results/keeping; ARMS="plain;replay 1" SEEDS=2 chooses them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`experiments.train_rl`: the training on one core; browsers, workers and policy server on the other."""
+"""`experiments.train_rl`: the training on one core; browsers and workers on the other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ if __name__ == "__main__":
 
     import functools
 
-    from collection.fleet import policy_server
     from experiments import online, train_rl
     from rmsweb_jax.processes import ChildProcess
 
-    apart = functools.partial(ChildProcess, cores=_PLAYERS)
-    online.ChildProcess = policy_server.ChildProcess = apart  # pyright: ignore
+    online.ChildProcess = functools.partial(ChildProcess, cores=_PLAYERS)  # pyright: ignore
     train_rl.run()

@@ -1,9 +1,9 @@
-"""Online runs that are killed again and again, against one that is not."""
+"""An online run of which a process is killed again and again, against one that is not."""
 
 from __future__ import annotations
 
+import contextlib
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -21,6 +21,8 @@ from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
 
 KILLS = 20
+# What is killed, by the module that it runs; "" is the whole run.
+PROCESSES = {"learner": "", "player": "collection.fleet.play", "server": "rmsweb_jax.serve"}
 # Enough for a kill in each part of an iteration.
 ITERATIONS = 6
 _MOST_S = 15.0
@@ -28,18 +30,24 @@ _GONE_S = 30.0
 
 
 def measure_kills(root: Path, model: Path, prompts: Path) -> dict[str, Any]:
-    """Plays a run, and the same one killed `KILLS` times; returns what differs."""
+    """Plays a run, and the same one of which a process is killed `KILLS` times; returns what differs."""
     whole, killed = root / "whole", root / "killed"
-    for _ in start(whole, model, prompts):
-        pass
+    finish(whole, model, prompts)
     draw, done, left = random.Random(0), Counter[str](), 0
+    running = None
     while sum(done.values()) < KILLS and not (killed / "report.json").exists():
-        running = start(killed, model, prompts)
-        process = next(running)
-        done[kill_when(process, killed, draw)] += 1
-        left += len(left_running(killed))
-    for _ in start(killed, model, prompts):
-        pass
+        running = running or start(killed, model, prompts)
+        wait_for_moment(running, killed, draw)
+        who = draw.choice(list(PROCESSES))
+        done[who] += kill(running, PROCESSES[who])
+        # Without its player or its server a run ends, or goes on with another one.
+        if running.poll() is not None or not PROCESSES[who]:
+            left += len(left_running(killed))
+            running = None
+    if running:
+        running.kill()
+        running.wait()
+    finish(killed, model, prompts)
     expected, found = episodes(whole), episodes(killed)
     names = [one.trajectory_id for one in found]
     return {
@@ -56,34 +64,48 @@ def measure_kills(root: Path, model: Path, prompts: Path) -> dict[str, Any]:
     }
 
 
-def start(workdir: Path, model: Path, prompts: Path) -> Any:
-    """Starts a run; yields its process, and then waits for its end."""
+def start(workdir: Path, model: Path, prompts: Path) -> subprocess.Popen[bytes]:
     settings = {"model": model, "prompts": prompts, "iterations": ITERATIONS, "eval_every": ITERATIONS}
     values = [f"--config.{name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "experiments.train_rl", "--config=configs/rl.py:smoke,online", *values]
     workdir.parent.mkdir(parents=True, exist_ok=True)
     with open(workdir.with_suffix(".log"), "ab") as log:
-        process = subprocess.Popen([*command, f"--workdir={workdir}"], stdout=log, stderr=log)
-        yield process
-        if process.wait():
-            raise SystemExit(f"error: {workdir.with_suffix('.log')}: exit code {process.returncode}")
+        return subprocess.Popen([*command, f"--workdir={workdir}"], stdout=log, stderr=log)
 
 
-def kill_when(process: subprocess.Popen[bytes], workdir: Path, draw: random.Random) -> str:
-    """Kills a run at a random moment; returns which."""
-    what = draw.choice(("after an episode", "after an iteration", "at any time"))
-    before, wait = _state(workdir), draw.uniform(2.0, _MOST_S)
-    begun = time.monotonic()
-    while process.poll() is None and time.monotonic() < begun + wait:
+def finish(workdir: Path, model: Path, prompts: Path) -> None:
+    if code := start(workdir, model, prompts).wait():
+        raise SystemExit(f"error: {workdir.with_suffix('.log')}: exit code {code}")
+
+
+def wait_for_moment(process: subprocess.Popen[bytes], workdir: Path, draw: random.Random) -> None:
+    """Waits for an episode, for an iteration, or for some seconds."""
+    what = draw.choice(("episode", "iteration", "any"))
+    before, until = _state(workdir), time.monotonic() + draw.uniform(2.0, _MOST_S)
+    while process.poll() is None and time.monotonic() < until:
         now = _state(workdir)
-        if what == "after an episode" and now[0] > before[0]:
-            break
-        if what == "after an iteration" and now[1] > before[1]:
-            break
+        if (what == "episode" and now[0] > before[0]) or (what == "iteration" and now[1] > before[1]):
+            return
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    return what
+
+
+def kill(process: subprocess.Popen[bytes], module: str) -> bool:
+    """Kills a run, or its child that runs `module`; returns whether there was one.
+
+    A run that ends for want of its child is waited for.
+    """
+    if not module:
+        process.kill()
+        process.wait()
+        return True
+    for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else ():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if module in child.cmdline():
+                child.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_GONE_S)
+                return True
+    return False
 
 
 def _state(workdir: Path) -> tuple[int, int]:
