@@ -24,10 +24,11 @@ from tests.proofs.page import DEMO, RESULTS, Check, demo_run, publish, table
 
 ROOT, KEPT = Path("runs/proofs/keeping"), RESULTS / "keeping"
 SFT = "sft"
+_HIGH = 3e-3
 _REPLAY = {"replay": DEMO / "sft_corpus", "replay_samples": 4}
 _KL = {**_REPLAY, "objective.replay_kl": 1.0, "learning_rate": 1e-3}
 _TEACHER = {"play.teacher.kind": "scripted", "objective.salvage_weight": 0.1}
-# What differs from the demo's online run.
+# What differs from the demo's online run; unless it names a rate, it has the one at which policies forget.
 ARMS: dict[str, dict[str, Any]] = {
     "plain": {},
     "rate 1e-3": {"learning_rate": 1e-3},
@@ -60,7 +61,8 @@ def evaluation(label: str, model: Path) -> Stage:
 def chain(arm: str, seed: int) -> Chain:
     """A training and the evaluation of its policy."""
     name = name_of(arm, seed)
-    changed = {"model": DEMO / "sft/export", "prompts": DEMO / "mine/prompts", "seed": seed, **ARMS[arm]}
+    changed = {"model": DEMO / "sft/export", "prompts": DEMO / "mine/prompts", "seed": seed}
+    changed |= {"learning_rate": _HIGH, **ARMS[arm]}
     settings = [f"--config.{key}={value}" for key, value in changed.items()]
     online = ("--config=configs/rl.py:online", *settings)
     trained = Stage(name, ROOT / name, "experiments.train_rl", online)
@@ -143,7 +145,7 @@ def main() -> None:
     ]
     about = f"""\
 The SFT policy plays {len(ONLINE_PAGES)} pages and learns (`configs/rl.py:online`); it is then evaluated
-on 10 held-out seeds of all 15 pages, once. An arm changes what is in its name: the learning rate (3e-3
+on 10 held-out seeds of all 15 pages, once. An arm changes what is in its name: the learning rate ({_HIGH:g}
 otherwise), the KL term on what is played (1e-3), the weight of failures (0), an anchor on the shortest
 success of a solved group, and {_REPLAY["replay_samples"]} replayed actions of the SFT corpus in each step,
 with the weight of their cross-entropy or of their KL term.

@@ -37,8 +37,10 @@ def measure_kills(root: Path, model: Path, prompts: Path) -> dict[str, Any]:
     running = None
     while sum(done.values()) < KILLS and not (killed / "report.json").exists():
         running = running or start(killed, model, prompts)
-        wait_for_moment(running, killed, draw)
         who = draw.choice(list(PROCESSES))
+        while running.poll() is None and not processes(running, PROCESSES[who]):
+            time.sleep(0.02)
+        wait_for_moment(running, killed, draw)
         done[who] += kill(running, PROCESSES[who])
         # Without its player or its server a run ends, or goes on with another one.
         if running.poll() is not None or not PROCESSES[who]:
@@ -89,23 +91,26 @@ def wait_for_moment(process: subprocess.Popen[bytes], workdir: Path, draw: rando
         time.sleep(0.02)
 
 
-def kill(process: subprocess.Popen[bytes], module: str) -> bool:
-    """Kills a run, or its child that runs `module`; returns whether there was one.
+def processes(run: subprocess.Popen[bytes], module: str) -> list[psutil.Process]:
+    """A run, or its child that runs `module`, if it is there."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(run.pid)
+        if not module:
+            return [root]
+        return [child for child in root.children(recursive=True) if module in child.cmdline()]
+    return []
 
-    A run that ends for want of its child is waited for.
-    """
-    if not module:
-        process.kill()
-        process.wait()
-        return True
-    for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else ():
+
+def kill(run: subprocess.Popen[bytes], module: str) -> bool:
+    """Kills it; returns whether it was there. A run that ends for want of its child is waited for."""
+    found = processes(run, module) if run.poll() is None else []
+    for one in found:
         with contextlib.suppress(psutil.NoSuchProcess):
-            if module in child.cmdline():
-                child.kill()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_GONE_S)
-                return True
-    return False
+            one.kill()
+    if found:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(_GONE_S)
+    return bool(found)
 
 
 def _state(workdir: Path) -> tuple[int, int]:
