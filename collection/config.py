@@ -86,6 +86,8 @@ class ReportSettings(Settings):
       results: evaluations in the table: LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate, one
         per label and benchmark.
       prices: LABEL=PROMPT/RESPONSE,...: US dollars per million tokens, for policies without a recorded price.
+      judge_errors: LABEL=FILE:JUDGE,...: the judge_errors.json of experiments.judge and a judge in it: pass@1
+        of these policies is shown corrected for its errors, too.
       across_judges: compare evaluations by different judges, or by judges that were not recorded; their
         differences are marked.
       published: show the paper's rows that were not measured, such as those of other systems, too.
@@ -98,6 +100,7 @@ class ReportSettings(Settings):
     table: str = ""
     results: str = ""
     prices: str = ""
+    judge_errors: str = ""
     across_judges: bool = False
     published: bool = False
     columns: str = ""

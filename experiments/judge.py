@@ -3,9 +3,11 @@
     python -m experiments.judge --config=configs/judge.py:own --config.data=runs/evaluate/sft \
         --config.actor.base_url=URL --config.actor.model=gpt-4o --workdir=runs/judge
 
-The workdir gets `judgements.jsonl` (a line a run and judge), `cross_check.jsonl` (a line a failure that was
-looked at again), the sheet `agreement.md` and `.tex`, `calls.jsonl` with what each call took and what was
-answered, so that the same command asks nothing twice, and last `report.json` with all figures.
+The workdir gets `judgements.jsonl` (a line a run and judge), `judge_errors.json` (how often each judge passes
+successes and fails failures of the reference, by which `experiments.report` corrects rates),
+`cross_check.jsonl` (a line a failure that was looked at again), the sheet `agreement.md` and `.tex`,
+`calls.jsonl` with what each call took and what was answered, so that the same command asks nothing twice, and
+last `report.json` with all figures.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from collection.judges.agreement import LABELS, agreement_figures, agreement_sheet
+from collection.evaluation.judge_error import write_errors
+from collection.judges.agreement import LABELS, agreement_figures, agreement_sheet, judge_errors
 from collection.judges.base import Judge
 from collection.judges.build import make_cross_check, make_judges
 from collection.judges.config import JudgeDataSettings
@@ -81,6 +84,9 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
         _refuse_unknown("cross_check", of, set(judges))
     judgements = _judge(data, judges, settings.workers, workdir)
     checked = _check(data, checker, of, judges, judgements, settings.workers, workdir) if checker else []
+    truth = labels.verdicts if labels and reference == LABELS else {}
+    errors = judge_errors(runs, judgements, truth, reference)
+    write_errors(workdir / "judge_errors.json", errors)
     report = {
         "stage": "judge",
         "seconds": round(time.monotonic() - start, 1),
@@ -89,6 +95,7 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
         "runs": len({one.trajectory_id for one in judgements}),
         "tasks": len({one.task_id for one in judgements}),
         **agreement_figures(runs, judgements, labels.verdicts if labels else {}, reference, settings.rows),
+        "errors": {name: one.report() for name, one in errors.items()},
         "cross_check": {"of": of, "name": checker.model.name, **summarize(checked)} if checker else {},
         **_spent(judges, checker, calls),
     }

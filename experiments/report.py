@@ -48,7 +48,7 @@ def main(settings: ReportSettings, workdir: Path) -> None:
     if settings.table:
         if settings.table not in TABLES:
             raise UserError(f"config.table is {settings.table!r}: use one of {', '.join(TABLES)}")
-        evaluations = read_evaluations(settings.results, settings.prices)
+        evaluations = read_evaluations(settings.results, settings.prices, judge_errors=settings.judge_errors)
         figures = write_tables(settings.table, evaluations, settings, workdir)
         write_atomic(workdir / "table.json", to_json(figures))
         print(f"{workdir / 'table.md'}: {len(evaluations)} evaluations; also as LaTeX and JSON, and plots")

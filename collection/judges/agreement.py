@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collection.evaluation.judge_error import JudgeError
 from collection.evaluation.judged_by import UNKNOWN, count_verdicts, judge_line
 from collection.evaluation.statistics import CONFIDENCE, Interval, rate_interval
 from collection.judges.base import WITHOUT_A_CALL
@@ -150,6 +151,30 @@ def against(judge: pandas.Series, reference: pandas.Series) -> dict[str, Any]:
     }
 
 
+def judge_errors(
+    runs: Sequence[RunFacts], judgements: Sequence[Judgement], labels: Mapping[str, bool], reference: str
+) -> dict[str, JudgeError]:
+    """Counts the errors of each judge against the reference, on runs in which the agent declared success.
+
+    The other runs are failures without a judge.
+
+    Args:
+      labels: verdicts of the reference, if they are people's.
+    """
+    truth = labels or {
+        one.trajectory_id: one.success
+        for one in judgements
+        if one.judge == reference and one.success is not None
+    }
+    done = {run.trajectory_id: run.task_id for run in runs if run.outcome == "done"}
+    verdicts: dict[str, list[tuple[str, bool, bool]]] = {}
+    for one in judgements:
+        name = one.trajectory_id
+        if one.judge != reference and one.success is not None and name in done and name in truth:
+            verdicts.setdefault(one.judge, []).append((done[name], truth[name], one.success))
+    return {judge: JudgeError.of(judge, some) for judge, some in verdicts.items()}
+
+
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
@@ -251,6 +276,8 @@ def _summary(judgements: Sequence[Judgement]) -> dict[str, Any]:
 def agreement_sheet(report: Mapping[str, Any], command: str) -> Document:
     """Builds the tables of a report of `experiments.judge`."""
     tables = [_passed(report), _judges(report)]
+    if report["errors"]:
+        tables.append(_errors(report))
     if report["pairs"]:
         tables.append(_agreement(report["pairs"]))
     if found := report["cross_check"]:
@@ -326,6 +353,22 @@ def _judges(report: Mapping[str, Any]) -> Table:
         columns += [Column(one.replace("_", " "), f"against {reference}") for one in ("runs", *_SHARES)]
     notes = [f"{name}: {line}." for name, one in report["judges"].items() for line in one["versions"]]
     return Table("Verdicts by judge", caption, tuple(columns), tuple(map(TableRow, rows)), tuple(notes))
+
+
+def _errors(report: Mapping[str, Any]) -> Table:
+    rows = []
+    for name, one in report["errors"].items():
+        passed, failed, wrong, right = map(str, np.sum(one["counts"], axis=0, dtype=int))
+        shares = (percent(one["sensitivity"]), percent(one["specificity"]))
+        rows.append((name, str(len(one["counts"])), passed, failed, wrong, right, *shares))
+    caption = (
+        f"Runs in which the agent declared success, by {report['reference']} and judge, with 95 % intervals "
+        "over tasks. Sensitivity is the share of the successes that the judge passed, specificity the share "
+        "of the failures that it failed."
+    )
+    counts = ("successes passed", "successes failed", "failures passed", "failures failed")
+    columns = ("judge", "tasks", *counts, "sensitivity, %", "specificity, %")
+    return _table(f"Errors against {report['reference']}", caption, columns, rows)
 
 
 def _agreement(pairs: Sequence[Mapping[str, Any]]) -> Table:

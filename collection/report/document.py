@@ -8,6 +8,7 @@ from typing import Any
 
 from collection.evaluation.statistics import CONFIDENCE, RESAMPLES
 from collection.report.comparison import Difference, differences
+from collection.report.corrected import corrected_figures, corrected_table
 from collection.report.evaluations import Evaluation
 from collection.report.paper_tables import details_table, differences_table, groups_table, paper_table
 from collection.report.plots import Plot, checkpoints_plot, cost_plots
@@ -63,6 +64,8 @@ def build_document(
         for table in (differences_table(evaluations, compared), groups_table(evaluations, compared))
         if table.rows
     ]
+    corrected = corrected_figures(evaluations, compared)
+    tables += [corrected_table(corrected)] if corrected else []
     titles = {one.title: None for table in tables for one in table.columns}
     if unknown := [one for one in columns if one not in titles]:
         raise UserError(f"config.columns has {unknown[0]!r}: use titles of columns: {', '.join(titles)}")
@@ -78,7 +81,7 @@ def build_document(
         notes=NOTES,
         command=command,
     )
-    return document, _figures(name, evaluations, compared), plots
+    return document, {**_figures(name, evaluations, compared), "corrected": corrected}, plots
 
 
 def write_document(document: Document, plots: Sequence[Plot], folder: Path) -> None:

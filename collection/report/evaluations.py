@@ -9,11 +9,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from collection.evaluation.judge_error import JudgeError, read_error
 from collection.evaluation.results import RESULTS, Results, load_results, score
 from collection.report.published import BENCHMARKS
 from collection.report.sources import RunFolder
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.storage import AnyPath, parse_path
+from rmsweb_jax.storage import AnyPath, local_path, parse_path
 
 _LABEL = re.compile(r"[\w.+-]+")
 _USAGE = "give --config.results=LABEL=DIR,LABEL=DIR,... with workdirs of experiments.evaluate"
@@ -29,6 +30,7 @@ class Evaluation:
       benchmark: short name; `benchmark_title` gives the display name.
       report: content of its `report.json`.
       seed: seed of the bootstrap.
+      judge_error: errors of its judge, if they were measured.
     """
 
     label: str
@@ -36,6 +38,7 @@ class Evaluation:
     results: Results
     report: Mapping[str, Any]
     seed: int
+    judge_error: JudgeError | None = None
 
     @functools.cached_property
     def score(self) -> dict[str, Any]:
@@ -65,22 +68,23 @@ def benchmark_title(benchmark: str) -> str:
     return _TITLES.get(benchmark, benchmark)
 
 
-def read_evaluations(named: str, prices: str = "", seed: int = 0) -> list[Evaluation]:
+def read_evaluations(named: str, prices: str = "", seed: int = 0, judge_errors: str = "") -> list[Evaluation]:
     """Reads the evaluations of `config.results`, in the order given.
 
     Args:
       named: `LABEL=DIR` separated by commas; at most one per label and benchmark.
       prices: `LABEL=PROMPT/RESPONSE` separated by commas: US dollars per million tokens, for policies whose
         calls have no recorded price.
+      judge_errors: `LABEL=FILE:JUDGE` separated by commas: a file of experiments.judge, and a judge in it.
 
     Raises:
       UserError: `named` is empty; a folder is missing, damaged or unfinished; a policy has two evaluations
-        on a benchmark; or a price has no policy.
+        on a benchmark; a price or a judge's errors have no policy; or see `read_error`.
     """
     pairs = _pairs(named, "config.results", _USAGE)
     if not pairs:
         raise UserError(f"config.results is empty: {_USAGE}")
-    paid = _prices(prices)
+    paid, errors = _prices(prices), _errors(judge_errors)
     found: dict[tuple[str, str], Evaluation] = {}
     for label, folder in pairs:
         path = parse_path(folder, "config.results")
@@ -93,9 +97,10 @@ def read_evaluations(named: str, prices: str = "", seed: int = 0) -> list[Evalua
                 f"config.results has two evaluations of {label!r} on {benchmark_title(key[1])}: give the "
                 "other one another label"
             )
-        found[key] = Evaluation(*key, results, report, seed)
-    if unknown := sorted(paid.keys() - {label for label, _ in pairs}):
-        raise UserError(f"config.prices names {unknown[0]!r}, which is not a label in config.results")
+        found[key] = Evaluation(*key, results, report, seed, errors.get(label))
+    for setting, given in {"prices": paid, "judge_errors": errors}.items():
+        if unknown := sorted(given.keys() - {label for label, _ in pairs}):
+            raise UserError(f"config.{setting} names {unknown[0]!r}, which is not a label in config.results")
     return list(found.values())
 
 
@@ -122,6 +127,19 @@ def _prices(text: str) -> Mapping[str, tuple[float, float]]:
             raise UserError(f"config.prices has {label}={value}: {usage}")
         prices[label] = (prompt, response)
     return prices
+
+
+def _errors(judge_errors: str) -> Mapping[str, JudgeError]:
+    """Reads each file and judge once: policies with equal ones have the same errors."""
+    usage = "give --config.judge_errors=LABEL=FILE:JUDGE,... with judge_errors.json of experiments.judge"
+    named = dict(_pairs(judge_errors, "config.judge_errors", usage))
+    read: dict[str, JudgeError] = {}
+    for value in set(named.values()):
+        file, colon, judge = value.rpartition(":")
+        if not colon:
+            raise UserError(f"config.judge_errors has {value!r}: {usage}")
+        read[value] = read_error(local_path(file, "config.judge_errors"), judge, "config.judge_errors")
+    return {label: read[value] for label, value in named.items()}
 
 
 def _read(label: str, folder: AnyPath) -> tuple[Mapping[str, Any], Results]:

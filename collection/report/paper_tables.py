@@ -95,15 +95,15 @@ def details_table(evaluations: Sequence[Evaluation]) -> Table:
         for one in evaluations
     ]
     caption = "Each policy on each benchmark, with 95 % intervals."
-    return _table("measurements", "Measurements", caption, rows, table_notes(evaluations))
+    return make_table("measurements", "Measurements", caption, rows, table_notes(evaluations))
 
 
-def _table(
+def make_table(
     label: str,
     title: str,
     caption: str,
     rows: Sequence[Mapping[str, str]],
-    notes: tuple[str, ...],
+    notes: tuple[str, ...] = (),
     about: Mapping[str, str] = MappingProxyType({}),
     sections: Sequence[str] = (),
 ) -> Table:
@@ -188,7 +188,7 @@ def differences_table(evaluations: Sequence[Evaluation], compared: Sequence[Diff
     if any(sum(one.figures["missing"]) for one in compared):
         caption += " Runs count that have a result on both sides."
     notes = table_notes(evaluations, compared)
-    return _table("differences", "Differences on the same tasks", caption, rows, notes, about)
+    return make_table("differences", "Differences on the same tasks", caption, rows, notes, about)
 
 
 def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Difference]) -> Table:
@@ -252,7 +252,7 @@ def groups_table(evaluations: Sequence[Evaluation], compared: Sequence[Differenc
     }
     sections, lines = zip(*rows, strict=True) if rows else ((), ())
     notes = table_notes(evaluations, compared)
-    return _table("groups", "By site, type and level", caption, lines, notes, about, sections)
+    return make_table("groups", "By site, type and level", caption, lines, notes, about, sections)
 
 
 def percent(interval: Mapping[str, Any] | None) -> str:
