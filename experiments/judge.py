@@ -24,8 +24,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from collection.evaluation.judge_error import write_errors
-from collection.judges.agreement import LABELS, agreement_figures, agreement_sheet, judge_errors
+from collection.evaluation.judge_error import ERRORS
+from collection.judges.agreement import LABELS, agreement_figures, agreement_sheet
 from collection.judges.base import Judge
 from collection.judges.build import make_cross_check, make_judges
 from collection.judges.config import JudgeDataSettings
@@ -84,9 +84,6 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
         _refuse_unknown("cross_check", of, set(judges))
     judgements = _judge(data, judges, settings.workers, workdir)
     checked = _check(data, checker, of, judges, judgements, settings.workers, workdir) if checker else []
-    truth = labels.verdicts if labels and reference == LABELS else {}
-    errors = judge_errors(runs, judgements, truth, reference)
-    write_errors(workdir / "judge_errors.json", errors)
     report = {
         "stage": "judge",
         "seconds": round(time.monotonic() - start, 1),
@@ -95,10 +92,10 @@ def judge_data(settings: JudgeDataSettings, workdir: Path) -> dict[str, Any]:
         "runs": len({one.trajectory_id for one in judgements}),
         "tasks": len({one.task_id for one in judgements}),
         **agreement_figures(runs, judgements, labels.verdicts if labels else {}, reference, settings.rows),
-        "errors": {name: one.report() for name, one in errors.items()},
         "cross_check": {"of": of, "name": checker.model.name, **summarize(checked)} if checker else {},
         **_spent(judges, checker, calls),
     }
+    write_atomic(workdir / ERRORS, json.dumps(report["errors"], indent=1).encode())
     for name, judge in judges.items():
         report["judges"][name]["name"] = judge.name
     return report

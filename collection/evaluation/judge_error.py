@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import numpy as np
 
 from collection.evaluation.statistics import CONFIDENCE, RESAMPLES, Interval, rate_interval
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.records.files import write_atomic
+
+# In the workdir of `experiments.judge`: `JudgeError.report` by the judge's name.
+ERRORS = "judge_errors.json"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,10 +80,6 @@ class JudgeError:
         found = {"sensitivity": self.sensitivity, "specificity": self.specificity}
         shares = {name: one and one.as_dict() for name, one in found.items()}
         return {"judge": self.judge, **shares, "counts": self.counts.tolist()}
-
-
-def write_errors(path: Path, errors: Mapping[str, JudgeError]) -> None:
-    write_atomic(path, json.dumps({name: one.report() for name, one in errors.items()}, indent=1).encode())
 
 
 def read_error(path: Path, name: str, setting: str) -> JudgeError:

@@ -152,20 +152,13 @@ def against(judge: pandas.Series, reference: pandas.Series) -> dict[str, Any]:
 
 
 def judge_errors(
-    runs: Sequence[RunFacts], judgements: Sequence[Judgement], labels: Mapping[str, bool], reference: str
+    runs: Sequence[RunFacts], judgements: Sequence[Judgement], truth: Mapping[str, bool], reference: str
 ) -> dict[str, JudgeError]:
-    """Counts the errors of each judge against the reference, on runs in which the agent declared success.
-
-    The other runs are failures without a judge.
+    """Counts the errors of each judge but the reference, on runs that were done; the others need no judge.
 
     Args:
-      labels: verdicts of the reference, if they are people's.
+      truth: verdicts of the reference by run.
     """
-    truth = labels or {
-        one.trajectory_id: one.success
-        for one in judgements
-        if one.judge == reference and one.success is not None
-    }
     done = {run.trajectory_id: run.task_id for run in runs if run.outcome == "done"}
     verdicts: dict[str, list[tuple[str, bool, bool]]] = {}
     for one in judgements:
@@ -198,10 +191,17 @@ def agreement_figures(
       and in `judges` of each judge the counts of `NAMES` and the `share` passed, with its interval over
       tasks. These are of the runs that were played to their end; the share is of those decided.
       `judges`: counts over all runs, mean score, cost, unjudged runs, and a line on each version of the judge
-      with the number of verdicts that it was asked for and gave. `pairs`, `against_reference`: as `compare`
-      and `against`.
+      with the number of verdicts that it was asked for and gave. `errors`: as `JudgeError.report`. `pairs`,
+      `against_reference`: as `compare` and `against`.
     """
     verdicts: Any = verdict_table(judgements, labels)
+    truth = {
+        one.trajectory_id: one.success
+        for one in judgements
+        if one.judge == reference and one.success is not None
+    }
+    truth = labels if reference == LABELS else truth
+    errors = judge_errors(runs, judgements, truth, reference)
     tasks = {one.trajectory_id: one.task_id for one in runs}
     by_judge: dict[str, list[Judgement]] = {}
     for one in judgements:
@@ -220,6 +220,7 @@ def agreement_figures(
             for first, second in itertools.combinations(verdicts, 2)
         ],
         "reference": reference,
+        "errors": {name: one.report() for name, one in errors.items()},
         "against_reference": {
             name: against(verdicts[name], verdicts[reference])
             for name in verdicts

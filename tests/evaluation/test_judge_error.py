@@ -1,5 +1,7 @@
 """Rates that are corrected for a judge's errors; tests/proofs/judge_error.py counts how often they hold."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,6 @@ from collection.evaluation.judge_error import (
     corrected_difference,
     corrected_rate,
     read_error,
-    write_errors,
 )
 from rmsweb_jax.errors import UserError
 
@@ -81,9 +82,7 @@ def errors_of_tasks(tasks):
 
 def test_errors_are_kept_and_a_judge_that_guesses_is_refused(tmp_path):
     path = tmp_path / "judge_errors.json"
-    write_errors(
-        path, {"good": errors_of(9, 1, 2, 8), "guess": errors_of_guesses(), "one": errors_of(3, 1, 0, 0)}
-    )
+    write(path, {"good": errors_of(9, 1, 2, 8), "guess": errors_of_guesses(), "one": errors_of(3, 1, 0, 0)})
     assert read_error(path, "good", "config.judge_errors").counts.sum() == 1_000
     for name in ("guess", "one"):
         with pytest.raises(UserError, match=r"config\.judge_errors: .*not shown to be better than chance"):
@@ -93,6 +92,10 @@ def test_errors_are_kept_and_a_judge_that_guesses_is_refused(tmp_path):
     path.write_text("[]")
     with pytest.raises(UserError, match=r"not the judge_errors\.json of experiments\.judge"):
         read_error(path, "good", "config.judge_errors")
+
+
+def write(path, errors):
+    path.write_text(json.dumps({name: one.report() for name, one in errors.items()}))
 
 
 def errors_of_guesses():

@@ -64,6 +64,10 @@ def test_all_judges_on_the_same_runs(tmp_path, data, server):
     people = report["against_reference"]["own_outcome"]
     assert report["reference"] == "labels" and people["runs"] == 6
     assert (people["precision"], people["recall"], people["wrong_passed"]) == (1 / 2, 1 / 3, 1 / 3)
+    errors = json.loads((tmp_path / "judge/judge_errors.json").read_text())
+    # Of each task: successes passed and failed, failures passed and failed.
+    assert errors["own_outcome"]["counts"] == [[1, 0, 1, 0], [0, 1, 0, 1]]
+    assert "labels" not in errors
     found = report["cross_check"]
     assert (found["of"], found["checked"], found["false_negatives"]) == ("own_outcome", 2, 1)
     again = lines(tmp_path / "judge/cross_check.jsonl")

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
 
 from collection.config import ReportSettings
+from collection.evaluation.judge_error import JudgeError
 from collection.evaluation.results import to_json
 from collection.report.comparison import pairs
 from collection.report.evaluations import read_evaluations
@@ -237,6 +239,28 @@ def test_captions_say_only_what_is_true_of_these_runs(main_table, tmp_path):
     assert found[head(folder, table=2).index("McNemar p")].replace("\\", "") == "> 0.999"
     # Neither solved anything.
     assert "Fewer steps where both solve (%)" not in head(folder, table=2)
+
+
+def test_rates_are_shown_corrected_for_the_errors_of_the_judge(folders, tmp_path):
+    """Of the runs that are done 0.9 of the successes passed and 0.25 of the failures."""
+    counts = np.tile((9, 1, 1, 3), (50, 1))
+    errors = tmp_path / "judge_errors.json"
+    errors.write_text(json.dumps({"own_outcome": JudgeError("judge-1", counts).report()}))
+    known = ",".join(f"{label}={errors}:own_outcome" for label in ("8b_base", "8b_sft"))
+    folder = write_table(tmp_path / "table", "main", named(folders), judge_errors=known)
+    base, sft, _, apart = read_json(folder / "table.json")["corrected"]
+    raw = read_json(folder / "table.json")["measured"]["8b_base"]["webvoyager"]["pass_at_1"]
+    assert base["judged"] == raw
+    # All that was done has passed, and there are no more successes than that.
+    assert base["corrected"]["mean"] == pytest.approx(raw["mean"])
+    assert sft["policy"] == "8b_sft" and apart["policy"] == "8b_sft − 8b_base"
+    assert cells(folder, "8b_base", table=4)[3] == "90.0 (87.1 to 92.3)"
+    for wrong, message in (
+        (f"8b_base={errors}", "LABEL=FILE:JUDGE"),
+        (f"other={errors}:own_outcome", "config.judge_errors names 'other'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            write_table(tmp_path / "wrong", "main", named(folders), judge_errors=wrong)
 
 
 def test_columns_are_chosen_by_their_titles(folders, tmp_path):
