@@ -109,7 +109,7 @@ _SMOKE_POLICY = {"actor": _DEMO_ACTOR, "limits": {"max_steps": 2}}
 VARIANTS = {
     "demo": ("the demo's pages of MiniWoB++, 16 seeds each", _DEMO),
     "smoke": ("a minute of it", _DEMO, _SMOKE),
-    "paper": ("the paper's rounds and limits, with the full prompt; Gemini acts", _PAPER, LONG_RUN),
+    "paper": ("the paper's rounds on the demo's pages, with the full prompt; Gemini acts", _PAPER, LONG_RUN),
     "paper_gpt": ("the same with GPT-5.1, the key in OPENAI_API_KEY", _PAPER, LONG_RUN, {"actor": GPT}),
     "web": ("tasks_file's tasks on live sites; Gemini acts and judges", _PAPER, LONG_RUN, _WEB),
     "web_gpt": ("the same with GPT-5.1", _PAPER, LONG_RUN, _WEB, {"actor": GPT}),

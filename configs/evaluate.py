@@ -77,7 +77,7 @@ def _method(name: str) -> dict[str, dict[str, str]]:
 VARIANTS = {
     "demo": ("held-out seeds of the demo's pages of MiniWoB++", _DEMO),
     "smoke": ("a minute of it", _DEMO, _SMOKE),
-    "paper": ("MiniWoB++ with the paper's browser, prompt and limits", {"pages": PAGES}),
+    "paper": ("MiniWoB++ with the browser, prompt and limits of live sites", {"pages": PAGES}),
     "miniwob": ("the same", {"pages": PAGES}),
     # Official judges, of whose code judge.official is a checkout (docs/evaluate.md).
     "webvoyager": ("WebVoyager, judged by its own auto_eval", *_VOYAGER, _method("webvoyager")),
