@@ -198,8 +198,8 @@ def figures() -> dict[str, Any]:
     arms = [START, *(arm for arm in PLANNED if runs[arm])]
     found["solved"] = {arm: {where: interval(values(arm, where)) for where in tasks} for arm in arms}
     pairs = [(arm, START) for arm in arms[1:]]
-    pairs += [("online", other) for other in ("sft", "offline", "no teacher") if other in arms]
-    pairs += [("forks", "online")] if "forks" in arms else []
+    pairs += [("online", other) for other in ("sft", "offline", "no teacher")] + [("forks", "online")]
+    pairs = [pair for pair in pairs if set(pair) <= set(arms)]
     for arm, other in pairs:
         for where in tasks:
             first, second = values(arm, where), values(other, where)
