@@ -22,6 +22,7 @@ from experiments.studies.ablations.crossed import crossed_bootstrap
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.shards import MANIFEST
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
 from tests.proofs.online_judge import measure_judge
 from tests.proofs.online_kills import measure_kills
@@ -154,9 +155,11 @@ def work(folder: Path) -> dict[str, Any]:
     return {
         **found,
         **{name.partition("/")[2]: round(sum(row[name] for row in rows)) for name in counts},
-        "episodes": sum(played(one) for one in folder.glob("episodes/*")),
-        "episodes_of_forks": sum(played(one) for one in folder.glob("episodes/*/forks")),
-        "episodes_of_teacher": sum(played(one) for one in folder.glob("episodes/*/teacher")),
+        "episodes": sum(played(one.parent) for one in folder.glob(f"episodes/*/{MANIFEST}")),
+        "episodes_of_forks": sum(played(one.parent) for one in folder.glob(f"episodes/*/forks/{MANIFEST}")),
+        "episodes_of_teacher": sum(
+            played(one.parent) for one in folder.glob(f"episodes/*/teacher/{MANIFEST}")
+        ),
     }
 
 
@@ -370,8 +373,8 @@ parameters: the figures say whether the machinery learns, not what an 8B policy 
 
 Written before the runs: the outcome is the mean of all pages, of {PLANNED["online"]} seeds; the goal is 8
 points over SFT and over offline, -3 or more on pages that are not played with an interval above -6, and
-80 % at {" and ".join(COLLAPSED)}, where earlier runs collapsed. One run of seed 1 of SFT and one of offline were
-made before to set the passes, and are replaced; no other run is left out or repeated.
+80 % at {" and ".join(COLLAPSED)}, where earlier runs collapsed. One run of SFT and one of offline, of seed 1,
+were made before to set the passes, and are replaced; no other run is left out or repeated.
 
 A smaller run is killed (SIGKILL to the training, the browsers' player or the policy's server) and started
 again by the same command; its episodes, rewards and weights are compared with an unbroken one's. A silent
