@@ -33,7 +33,6 @@ from collection.judges.config import JudgeDataSettings, OfficialSettings
 from collection.mining.config import FailurePriorSettings, MineSettings, VerifySettings
 from experiments.benchmark_settings import BenchmarkConfig
 from experiments.online_settings import OnlineSettings, TrainedActor
-from experiments.studies.ablations.settings import AblationSettings, PromptSettings
 from experiments.studies.tiny_base.settings import BaseConfig
 from experiments.usage import meanings
 from rmsweb_jax.errors import UserError
@@ -235,8 +234,6 @@ SETTINGS: dict[str, Callable[[str], type]] = {
     "rl": lambda variant: OnlineSettings if "online" in variant else RlConfig,
     "serve": lambda variant: ServeSettings,
     "sft": lambda variant: SftConfig,
-    "studies.ablation_prompts": lambda variant: PromptSettings,
-    "studies.ablations": lambda variant: AblationSettings,
     "studies.tiny_base": lambda variant: BaseConfig,
     "verify_mined": lambda variant: VerifySettings,
 }

@@ -17,9 +17,9 @@ from collection.evaluation.results import load_results
 from configs.collect import PAGES
 from configs.rl import ONLINE_PAGES
 from experiments.stages import Chain, Stage, run_stages
-from experiments.studies.ablations.crossed import crossed_bootstrap
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
+from tests.proofs.bootstrap import crossed_bootstrap
 from tests.proofs.page import DEMO, RESULTS, Check, demo_run, publish, table
 
 ROOT, KEPT = Path("runs/proofs/keeping"), RESULTS / "keeping"

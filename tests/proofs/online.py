@@ -8,28 +8,26 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from collection.evaluation.results import load_results
 from configs.collect import PAGES
 from configs.rl import ONLINE_PAGES
-from experiments.stages import Chain, Stage, run_stages
-from experiments.studies.ablations.crossed import crossed_bootstrap
+from experiments.stages import Chain, Stage
 from rmsweb_jax.records.dataset import read_dataset
-from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.shards import MANIFEST
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
+from tests.proofs.arms import START, Study, interval, name_of, page_of, percent, points, values
 from tests.proofs.online_judge import measure_judge
 from tests.proofs.online_kills import measure_kills
-from tests.proofs.page import DEMO, RESULTS, Check, demo_run, named, publish, table
+from tests.proofs.page import DEMO, RESULTS, Check, named, publish, table
 
-ROOT, KEPT = Path("runs/proofs/online"), RESULTS / "online"
-DATA, START = ROOT / "data", "start"
+STUDY = Study("online")
+DATA = STUDY.root / "data"
 PLAYED, OTHER = ONLINE_PAGES, tuple(page for page in PAGES if page not in ONLINE_PAGES)
 # Two pages on which earlier runs collapsed, online or offline.
 COLLAPSED = ("enter-password", "focus-text-2")
@@ -54,14 +52,6 @@ PLANNED = {"sft": 5, "offline": 5, "online": 5, "forks": 5, "no teacher": 2, "sa
 CHOSEN = os.environ.get("ARMS", ",".join(PLANNED)).split(",")
 SEEDS = int(os.environ.get("SEEDS", max(PLANNED.values())))
 
-Runs = Mapping[str, Sequence[Mapping[str, Any]]]
-
-
-def stage(name: str, script: str, config: str, **settings: Any) -> Stage:
-    given = tuple(f"--config.{key}={value}" for key, value in settings.items())
-    module = script if "." in script else f"experiments.{script}"
-    return Stage(name, ROOT / name, module, (f"--config=configs/{config}", *given))
-
 
 def data() -> tuple[Stage, ...]:
     """What the teacher and the SFT policy do at the tasks, its corpus, and the prompts mined from it."""
@@ -69,78 +59,52 @@ def data() -> tuple[Stage, ...]:
     acts = {"actor.model": DEMO / "sft/export", "tasks_from": teacher, "rounds": 5}
     tasks = {"pages": PLAYED, "first_seed": FIRST_SEED, "seeds": SEEDS_OF_A_PAGE}
     return (
-        stage("data/collect", "collect", "collect.py:demo", **tasks),
-        stage("data/corpus", "build_sft", "build_sft.py:demo", trajectories=teacher, **ALL),
-        stage("data/collect_policy", "collect", "collect.py:demo_policy", **acts),
-        stage("data/mine", "mine", "mine.py:demo", pools=f"{teacher},{policy}"),
+        STUDY.stage("data/collect", "collect", "collect.py:demo", **tasks),
+        STUDY.stage("data/corpus", "build_sft", "build_sft.py:demo", trajectories=teacher, **ALL),
+        STUDY.stage("data/collect_policy", "collect", "collect.py:demo_policy", **acts),
+        STUDY.stage("data/mine", "mine", "mine.py:demo", pools=f"{teacher},{policy}"),
     )
-
-
-def name_of(arm: str, seed: int) -> str:
-    return f"{arm.replace(' ', '_')}-{seed}"
 
 
 def training(arm: str, seed: int) -> Stage:
     name = name_of(arm, seed)
     given = {"model": DEMO / "sft/export", "seed": seed, "learning_rate": RATE}
     if arm == "sft":
-        return stage(name, "train_sft", "sft.py:demo", corpus=DATA / "corpus", **given, **SFT)
+        return STUDY.stage(name, "train_sft", "sft.py:demo", corpus=DATA / "corpus", **given, **SFT)
     if arm == "offline":
-        return stage(name, "train_rl", "rl.py:demo", prompts=DATA / "mine/prompts", **given, **OFFLINE)
+        return STUDY.stage(name, "train_rl", "rl.py:demo", prompts=DATA / "mine/prompts", **given, **OFFLINE)
     script = "tests.proofs.online_sabotaged" if arm == "sabotaged" else "train_rl"
     settings = {"prompts": DEMO / "mine/prompts", **given, **ONLINE[arm]}
-    return stage(name, script, "rl.py:online", **settings)
-
-
-def evaluation(label: str, model: Path) -> Stage:
-    return stage(f"evaluate/{label}", "evaluate", "evaluate.py:demo", label=label, model=model, runs=2)
+    return STUDY.stage(name, script, "rl.py:online", **settings)
 
 
 def play() -> None:
     """Runs what is not kept yet."""
-    chains = [Chain(START, (evaluation(START, DEMO / "sft/export"),))]
+    chains = [Chain(START, (STUDY.evaluation(START, DEMO / "sft/export", runs=2),))]
     for seed in range(1, SEEDS + 1):
         for arm in (arm for arm in CHOSEN if seed <= PLANNED[arm]):
             trained = training(arm, seed)
-            label = evaluation(trained.name, trained.folder / "export")
-            chains.append(Chain(trained.name, (*data(), trained, label)))
-    chains = [chain for chain in chains if not (KEPT / f"{chain.name}.json").exists()]
-    if chains:
-        demo_run()
-    for chain in chains:
-        for end in run_stages([chain], DEMO / ".jax_cache"):
-            if end.error:
-                raise SystemExit(f"error: {end.error}")
-            if end.seconds is not None:
-                print(f"{end.stage.name}: {end.seconds:.0f} s", flush=True)
-        keep(chain.name, {"solved": solved(chain.name), **work(ROOT / chain.name)})
+            played = STUDY.evaluation(trained.name, trained.folder / "export", runs=2)
+            chains.append(Chain(trained.name, (*data(), trained, played)))
+    STUDY.play(chains, work)
     if "sabotaged" in CHOSEN:
         for name, measure in (("kills", measure_kills), ("judge", measure_judge)):
-            if not (KEPT / f"{name}.json").exists():
+            if not STUDY.has(name):
                 with tempfile.TemporaryDirectory(prefix="rmsweb-jax-online-") as folder:
-                    keep(name, measure(Path(folder), DEMO / "sft/export", DEMO / "mine/prompts"))
-
-
-def keep(name: str, found: Mapping[str, Any]) -> None:
-    KEPT.mkdir(exist_ok=True)
-    write_atomic(KEPT / f"{name}.json", json.dumps(found, indent=1).encode())
-
-
-def solved(label: str) -> dict[str, float]:
-    """Share of the runs of each held-out task that were solved."""
-    found = load_results(ROOT / "evaluate" / label).by_task("success")
-    return {task: float(np.mean(won)) for task, won in found.items()}
+                    STUDY.keep(name, measure(Path(folder), DEMO / "sft/export", DEMO / "mine/prompts"))
 
 
 def work(folder: Path) -> dict[str, Any]:
-    """What a training has played and trained on; empty without one."""
-    if not folder.exists():
-        return {}
+    """What a training has played and trained on."""
     rows = [row for row in read_rows(folder / METRICS_FILE) if "time" in row]
     update = "tokens_per_second/update"
     if update not in rows[-1]:
         tokens = sum(row["tokens_per_second"] * row["step_seconds"] for row in rows)
-        return {"trained_tokens": round(tokens), "steps": len(rows), "episodes": played(DATA / "collect")}
+        return {
+            "trained_tokens": round(tokens),
+            "steps": len(rows),
+            "episodes": episodes_in(DATA / "collect"),
+        }
     found = {
         "trained_tokens": round(sum(row[update] * row["time/update"] for row in rows)),
         "steps": sum(row["optimizer_steps"] for row in rows),
@@ -149,81 +113,63 @@ def work(folder: Path) -> dict[str, Any]:
         "seconds_update": round(sum(row["time/update"] for row in rows)),
     }
     if "episodes/scored" not in rows[-1]:
-        return {**found, "episodes": played(DATA / "collect") + played(DATA / "collect_policy")}
+        return {**found, "episodes": episodes_in(DATA / "collect") + episodes_in(DATA / "collect_policy")}
     counts = ("episodes/masked", "episodes/groups_forked", "salvage/groups_unsolved")
     counts += ("salvage/groups_with_target", "salvage/groups_anchored")
     return {
         **found,
         **{name.partition("/")[2]: round(sum(row[name] for row in rows)) for name in counts},
-        "episodes": sum(played(one.parent) for one in folder.glob(f"episodes/*/{MANIFEST}")),
-        "episodes_of_forks": sum(played(one.parent) for one in folder.glob(f"episodes/*/forks/{MANIFEST}")),
-        "episodes_of_teacher": sum(
-            played(one.parent) for one in folder.glob(f"episodes/*/teacher/{MANIFEST}")
-        ),
+        "episodes": in_all(folder, ""),
+        "episodes_of_forks": in_all(folder, "forks/"),
+        "episodes_of_teacher": in_all(folder, "teacher/"),
     }
 
 
-def played(folder: Path) -> int:
+def in_all(folder: Path, part: str) -> int:
+    """Episodes of a part of all batches."""
+    return sum(episodes_in(one.parent) for one in folder.glob(f"episodes/*/{part}{MANIFEST}"))
+
+
+def episodes_in(folder: Path) -> int:
     return sum(1 for _ in read_dataset(folder, Trajectory))
-
-
-def kept(name: str) -> dict[str, Any]:
-    return json.loads((KEPT / f"{name}.json").read_bytes())
-
-
-def interval(values: Any) -> dict[str, float]:
-    """Percent or points, with an interval over trainings and tasks."""
-    found = crossed_bootstrap(100 * np.atleast_2d(np.asarray(values, float)))
-    assert found is not None
-    return {"mean": found.mean, "low": found.low, "high": found.high}
 
 
 def figures() -> dict[str, Any]:
     """Computes all figures from what is kept."""
-    runs: Runs = {
-        arm: [
-            kept(name)
-            for seed in range(1, most + 1)
-            if (KEPT / f"{(name := name_of(arm, seed))}.json").exists()
-        ]
-        for arm, most in PLANNED.items()
-    }
-    start = kept(START)["solved"]
+    runs = {arm: STUDY.seeds(arm, most) for arm, most in PLANNED.items()}
+    runs = {START: {1: STUDY.read(START)}, **{arm: some for arm, some in runs.items() if some}}
+    all_tasks = sorted(runs[START][1]["solved"])
     tasks = {
-        where: sorted(task for task in start if task.split("/")[1] in pages)
+        where: [task for task in all_tasks if page_of(task) in pages]
         for where, pages in (("all_pages", PAGES), ("played", PLAYED), ("unplayed", OTHER))
     }
 
-    def values(arm: str, where: str) -> np.ndarray:
+    def solved(arm: str, where: str, seeds: Iterable[int] = ()) -> np.ndarray:
         """[trainings, tasks]; the start has none, and is one row."""
-        solved = [run["solved"] for run in runs[arm]] if arm != START else [start]
-        return np.asarray([[one[task] for task in tasks[where]] for one in solved])
+        chosen = runs[arm] if arm == START or not seeds else {seed: runs[arm][seed] for seed in seeds}
+        return values(list(chosen.values()), tasks[where])
 
-    found: dict[str, Any] = {"planned": PLANNED, "seeds": {arm: len(some) for arm, some in runs.items()}}
-    arms = [START, *(arm for arm in PLANNED if runs[arm])]
-    found["solved"] = {arm: {where: interval(values(arm, where)) for where in tasks} for arm in arms}
-    pairs = [(arm, START) for arm in arms[1:]]
+    seeds = {arm: len(some) for arm, some in runs.items() if arm != START}
+    found: dict[str, Any] = {"planned": PLANNED, "seeds": seeds}
+    found["solved"] = {arm: {where: interval(solved(arm, where)) for where in tasks} for arm in runs}
+    pairs = [(arm, START) for arm in seeds]
     pairs += [("online", other) for other in ("sft", "offline", "no teacher")] + [("forks", "online")]
-    pairs = [pair for pair in pairs if set(pair) <= set(arms)]
-    for arm, other in pairs:
-        for where in tasks:
-            first, second = values(arm, where), values(other, where)
-            both = len(first) if other == START else min(len(first), len(second))
-            apart = first[:both] - second[: 1 if other == START else both]
+    for arm, other in (pair for pair in pairs if set(pair) <= set(runs)):
+        both = sorted(runs[arm] if other == START else runs[arm].keys() & runs[other].keys())
+        for where in tasks if both else ():
+            apart = solved(arm, where, both) - solved(other, where, both)
             found[f"{where}_{arm}_minus_{other}".replace(" ", "_")] = interval(apart)
     found["pages"] = {
         page: {
-            arm: 100
-            * float(values(arm, "all_pages")[:, [f"/{page}/" in one for one in tasks["all_pages"]]].mean())
-            for arm in arms
+            arm: 100 * float(solved(arm, "all_pages")[:, [page_of(one) == page for one in all_tasks]].mean())
+            for arm in runs
         }
         for page in PAGES
     }
-    found["work"] = {arm: _mean(runs[arm]) for arm in arms[1:]}
-    found["curves"] = {arm: [run["reward"] for run in runs[arm] if "reward" in run] for arm in arms[1:]}
-    online = found["work"].get("online", {})
-    found["groups_with_targets"] = online.get("groups_with_target")
-    found |= {name: kept(name) for name in ("kills", "judge") if (KEPT / f"{name}.json").exists()}
+    found["work"] = {arm: _mean(list(runs[arm].values())) for arm in seeds}
+    found["curves"] = {arm: [run["reward"] for run in runs[arm].values() if "reward" in run] for arm in seeds}
+    found["groups_with_targets"] = found["work"].get("online", {}).get("groups_with_target")
+    found |= {name: STUDY.read(name) for name in ("kills", "judge") if STUDY.has(name)}
     speed = RESULTS / "online_speed.json"
     if speed.exists():
         measured = json.loads(speed.read_bytes())["figures"]
@@ -241,7 +187,7 @@ def checks(found: Mapping[str, Any]) -> list[Check]:
 
     def goal(text: str, name: str, holds: Callable[[Mapping[str, float]], bool]) -> None:
         if name in found:
-            checks.append((text, _points(found[name]), holds(found[name])))
+            checks.append((text, points(found[name]), holds(found[name])))
 
     for other in ("start", "sft", "offline"):
         text = f"all pages: online is at least 8 points over {other}"
@@ -316,11 +262,11 @@ def _of_kills(kills: Mapping[str, Any]) -> list[Check]:
 
 def tables(found: Mapping[str, Any]) -> list[str]:
     minus = {
-        name: {where: _points(found[f"{where}_{name}"]) for where in ("all_pages", "played", "unplayed")}
+        name: {where: points(found[f"{where}_{name}"]) for where in ("all_pages", "played", "unplayed")}
         for name in (key.removeprefix("played_") for key in found if key.startswith("played_"))
     }
-    percent = {
-        arm: {"seeds": found["seeds"].get(arm, 1), **{where: _percent(one) for where, one in some.items()}}
+    solved = {
+        arm: {"seeds": found["seeds"].get(arm, 1), **{where: percent(one) for where, one in some.items()}}
         for arm, some in found["solved"].items()
     }
     pages = {
@@ -335,7 +281,7 @@ def tables(found: Mapping[str, Any]) -> list[str]:
     }
     return [
         "Percentages solved.",
-        table(named(percent, "policy")),
+        table(named(solved, "policy")),
         "Points apart, seeds paired.",
         table(named(minus, "policies")),
         "Percentages solved by page.",
@@ -345,14 +291,6 @@ def tables(found: Mapping[str, Any]) -> list[str]:
         "Mean training reward: of episodes online, of replies to mined prompts offline.",
         table(named(curves, "arm")),
     ]
-
-
-def _points(one: Mapping[str, float]) -> str:
-    return f"{one['mean']:+.1f} ({one['low']:+.1f} to {one['high']:+.1f})"
-
-
-def _percent(one: Mapping[str, float]) -> str:
-    return f"{one['mean']:.1f} ({one['low']:.1f} to {one['high']:.1f})"
 
 
 ABOUT = f"""\

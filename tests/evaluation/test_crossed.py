@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collection.evaluation.statistics import bootstrap_mean
-from experiments.studies.ablations.crossed import crossed_bootstrap
+from tests.proofs.bootstrap import crossed_bootstrap
 
 
 def test_crossed_bootstrap_matches_the_exact_distribution_of_two_trainings_and_two_tasks():

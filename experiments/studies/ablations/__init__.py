@@ -1,1 +1,0 @@
-"""Ablations: the full recipe and its variants, trained with several seeds and compared."""
