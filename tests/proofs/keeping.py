@@ -5,7 +5,6 @@ After `make demo`. Each run is kept in docs/results/keeping; ARMS="plain;replay 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from collection.evaluation.results import load_results
 from configs.collect import PAGES
 from configs.rl import ONLINE_PAGES
-from experiments.stages import Chain, Stage, run_stages
-from rmsweb_jax.records.files import write_atomic
+from experiments.stages import Chain
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
-from tests.proofs.bootstrap import crossed_bootstrap
-from tests.proofs.page import DEMO, RESULTS, Check, demo_run, publish, table
+from tests.proofs.arms import Study, interval, name_of, page_of, points, values
+from tests.proofs.page import DEMO, Check, publish, table
 
-ROOT, KEPT = Path("runs/proofs/keeping"), RESULTS / "keeping"
+STUDY = Study("keeping")
 SFT = "sft"
 _HIGH = 3e-3
 _REPLAY = {"replay": DEMO / "sft_corpus", "replay_samples": 4}
@@ -48,98 +45,61 @@ CHOSEN = os.environ.get("ARMS", ";".join(ARMS)).split(";")
 SEEDS = tuple(range(1, 1 + int(os.environ.get("SEEDS", "2"))))
 
 
-def name_of(arm: str, seed: int) -> str:
-    return f"{arm.replace(',', '').replace(' ', '_')}-{seed}"
-
-
-def evaluation(label: str, model: Path) -> Stage:
-    settings = (f"--config.label={label}", f"--config.model={model}", "--config.runs=1")
-    given = ("--config=configs/evaluate.py:demo", *settings)
-    return Stage(f"evaluate/{label}", ROOT / "evaluate" / label, "experiments.evaluate", given)
-
-
 def chain(arm: str, seed: int) -> Chain:
     """A training and the evaluation of its policy."""
     name = name_of(arm, seed)
     changed = {"model": DEMO / "sft/export", "prompts": DEMO / "mine/prompts", "seed": seed}
     changed |= {"learning_rate": _HIGH, **ARMS[arm]}
-    settings = [f"--config.{key}={value}" for key, value in changed.items()]
-    online = ("--config=configs/rl.py:online", *settings)
-    trained = Stage(name, ROOT / name, "experiments.train_rl", online)
-    return Chain(name, (trained, evaluation(name, trained.folder / "export")))
+    trained = STUDY.stage(name, "train_rl", "rl.py:online", **changed)
+    return Chain(name, (trained, STUDY.evaluation(name, trained.folder / "export", runs=1)))
 
 
-def keep(name: str) -> None:
-    found = load_results(ROOT / "evaluate" / name).by_task("success")
-    kept: dict[str, Any] = {"solved": {task: float(np.mean(won)) for task, won in found.items()}}
-    if (ROOT / name).exists():
-        rows = read_rows(ROOT / name / METRICS_FILE)
-        for key in ("reward/mean", "kl_ref", "replay/loss", "replay/kl", "time/rollout", "time/update"):
-            kept[key] = [round(row[key], 4) for row in rows if key in row]
-    KEPT.mkdir(exist_ok=True)
-    write_atomic(KEPT / f"{name}.json", json.dumps(kept, indent=1).encode())
-
-
-def play() -> None:
-    chains = [Chain(SFT, (evaluation(SFT, DEMO / "sft/export"),))]
-    chains += [chain(arm, seed) for seed in SEEDS for arm in CHOSEN]
-    todo = [one for one in chains if not (KEPT / f"{one.name}.json").exists()]
-    if todo:
-        demo_run()
-    for one in todo:
-        for end in run_stages([one], DEMO / ".jax_cache"):
-            if end.error:
-                raise SystemExit(f"error: {end.error}")
-            if end.last:
-                keep(one.name)
-                print(one.name, flush=True)
+def work(folder: Path) -> dict[str, Any]:
+    """How a training went, by iteration."""
+    rows = read_rows(folder / METRICS_FILE)
+    names = ("reward/mean", "kl_ref", "replay/loss", "replay/kl", "time/rollout", "time/update")
+    return {name: [round(row[name], 4) for row in rows if name in row] for name in names}
 
 
 def minus(runs: Sequence[Mapping[str, Any]], base: Mapping[str, Any], played: bool) -> dict[str, float]:
-    """Points of policies over SFT on some pages, with an interval over trainings and tasks."""
-    tasks = sorted(task for task in base["solved"] if (task.split("/")[1] in ONLINE_PAGES) == played)
-    apart = [[run["solved"][task] - base["solved"][task] for task in tasks] for run in runs]
-    found = crossed_bootstrap(100 * np.asarray(apart, float))
-    assert found is not None
-    return {"mean": found.mean, "low": found.low, "high": found.high}
+    """Points of policies over SFT on some pages."""
+    tasks = sorted(task for task in base["solved"] if (page_of(task) in ONLINE_PAGES) == played)
+    return interval(values(runs, tasks) - values([base], tasks))
 
 
 def main() -> None:
-    play()
-    kept = {path.stem: json.loads(path.read_bytes()) for path in sorted(KEPT.glob("*.json"))}
-    arms = {
-        arm: runs
-        for arm in ARMS
-        if (runs := [kept[name] for seed in range(1, 10) if (name := name_of(arm, seed)) in kept])
-    }
+    first = Chain(SFT, (STUDY.evaluation(SFT, DEMO / "sft/export", runs=1),))
+    STUDY.play([first, *(chain(arm, seed) for seed in SEEDS for arm in CHOSEN)], work)
+    base = STUDY.read(SFT)
+    arms = {arm: list(some.values()) for arm in ARMS if (some := STUDY.seeds(arm, 9))}
     figures: dict[str, Any] = {}
     rows = []
     for arm, runs in arms.items():
-        points = {where: minus(runs, kept[SFT], where == "played") for where in ("played", "other")}
+        apart = {where: minus(runs, base, where == "played") for where in ("played", "other")}
         rest = {
             "seeds": len(runs),
             "last reward": float(np.mean([run["reward/mean"][-1] for run in runs])),
             "last kl_ref": float(np.mean([run["kl_ref"][-1] for run in runs])),
             "seconds of updates": float(np.mean([sum(run["time/update"]) for run in runs])),
         }
-        figures[arm] = points | rest
-        rows.append({"arm": arm, **{where: _points(one) for where, one in points.items()}, **rest})
+        figures[arm] = apart | rest
+        rows.append({"arm": arm, **{where: points(one) for where, one in apart.items()}, **rest})
     plain = figures["plain"]
     kept_best = max(figures, key=lambda arm: figures[arm]["other"]["mean"])
     checks: list[Check] = [
         (
             "control: the plain run forgets; its interval on the other pages is below 0",
-            _points(plain["other"]),
+            points(plain["other"]),
             plain["other"]["high"] < 0,
         ),
         (
             "and it learns: above 0 on the pages that it plays",
-            _points(plain["played"]),
+            points(plain["played"]),
             plain["played"]["low"] > 0,
         ),
         (
             f"some arm keeps the other pages (-3 or more, above -6); the best is {kept_best}",
-            _points(figures[kept_best]["other"]),
+            points(figures[kept_best]["other"]),
             figures[kept_best]["other"]["mean"] >= -3 and figures[kept_best]["other"]["low"] > -6,
         ),
     ]
@@ -155,10 +115,6 @@ Written before the runs: the outcome is the mean over the pages that are not pla
 it keeps. Points over SFT, with 95 % intervals over trainings and tasks.
 """
     publish("keeping", "What online training forgets", about, {"arms": figures}, checks, table(rows))
-
-
-def _points(one: Mapping[str, float]) -> str:
-    return f"{one['mean']:+.1f} ({one['low']:+.1f} to {one['high']:+.1f})"
 
 
 if __name__ == "__main__":
