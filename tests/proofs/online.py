@@ -118,7 +118,7 @@ def work(folder: Path) -> dict[str, Any]:
     counts += ("salvage/groups_with_target", "salvage/groups_anchored")
     return {
         **found,
-        **{name.partition("/")[2]: round(sum(row[name] for row in rows)) for name in counts},
+        **{name.partition("/")[2]: round(sum(row.get(name, 0) for row in rows)) for name in counts},
         "episodes": in_all(folder, ""),
         "episodes_of_forks": in_all(folder, "forks/"),
         "episodes_of_teacher": in_all(folder, "teacher/"),
