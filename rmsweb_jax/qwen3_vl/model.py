@@ -106,6 +106,8 @@ class Qwen3VL(nnx.Module):
             deepstack,
             adapters=adapters,
             dropout_key=dropout_key,
+            until=inputs.until,
+            tables=inputs.tables,
             mesh=self.attention.mesh,
             return_kv=return_kv,
         )

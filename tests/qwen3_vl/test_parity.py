@@ -32,6 +32,7 @@ from tests.qwen3_vl.references import (
     SegmentPosition,
     lay_out,
     random_config,
+    random_delta_config,
     random_segment,
     reference_model,
     reference_outputs,
@@ -40,9 +41,11 @@ from tests.qwen3_vl.references import (
 from tests.qwen3_vl.rows import predecessors, token_log_probs
 from tests.references import peft, torch, transformers
 
-SEEDS = range(8)
+# Of Qwen3-VL, and from this one on of Qwen3.5.
+DELTA = 100
+SEEDS = (*range(8), *range(DELTA, DELTA + 8))
 # Tied and untied embeddings, packed and padded rows, DeepStack layers alone and loops over layers.
-QUICK_SEEDS = (0, 1, 3)
+QUICK_SEEDS = (0, 1, 3, DELTA, DELTA + 3)
 LENGTH = 128
 # Programs run once or twice here: plain machine code in half the time.
 FAST_COMPILE = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -54,7 +57,7 @@ class Case(NamedTuple):
 
     seed: int
     config: Qwen3VLConfig
-    reference: transformers.Qwen3VLForConditionalGeneration
+    reference: Any
     model: Qwen3VL
     segments: list[Segment]
     inputs: ModelInputs
@@ -62,7 +65,7 @@ class Case(NamedTuple):
 
 
 def make_case(seed: int, folder: Any) -> Case:
-    config = random_config(seed)
+    config = random_delta_config(seed - DELTA) if seed >= DELTA else random_config(seed)
     rng = np.random.default_rng(seed)
     zero, one, two, other, four = (random_segment(count, config, rng) for count in (0, 1, 2, 1, 4))
     rows = [[(7, zero), (0, one)], [(0, two), (3, other)], [(5, four)], [(0, zero)]]
@@ -93,19 +96,12 @@ def all_outputs(model: Qwen3VL, inputs: ModelInputs) -> Outputs:
     language = model.language_model
     x, deepstack = model.embed(inputs)
     attend = make_attend(model.attention, inputs.until)
-    context = LayerContext(*mrope_cos_sin(inputs.positions, model.config.text), attend, False)
+    cos, sin = mrope_cos_sin(inputs.positions, model.config.text)
+    context = LayerContext(cos, sin, attend, False, inputs.until, inputs.tables)
     layers = []
-    for layer, addition in zip(language.first_layers, deepstack, strict=True):
+    for number, layer in enumerate(language.list_layers()):
         layers.append(layer(x, context, None)[0])
-        x = layers[-1] + addition
-    if language.layers is not None:
-        graphdef, state = nnx.split(language.layers)
-
-        def step(x: jax.Array, state: Any) -> tuple[jax.Array, jax.Array]:
-            x, _ = nnx.merge(graphdef, state)(x, context, None)
-            return x, x
-
-        layers += list(jax.lax.scan(step, x, state)[1])
+        x = layers[-1] + deepstack[number] if number < len(deepstack) else layers[-1]
     assert inputs.vision is not None
     return Outputs(model.visual(inputs.vision), layers, model.logits(model(inputs)))
 
