@@ -169,21 +169,21 @@ class GatedDeltaNet(nnx.Module):
         adapters: bool,
         keys: list[Key[jax.Array, ""] | None],
     ) -> Float[jax.Array, "rows tokens hidden"]:
-        qkv = self.in_proj_qkv(x, adapters=adapters, key=keys[0])
-        mixed = jax.nn.silu(tree_convolution(qkv, self.conv1d.kernel[...].astype(qkv.dtype), tables.parent))
-        beta, log_decay = self.gates(x)
-        out = delta_rule(*self.heads(mixed), log_decay, beta, until, tables)
-        return self.output(
-            out.astype(x.dtype), self.in_proj_z(x, adapters=adapters, key=keys[1]), adapters, keys[2]
+        qkv, z, b, a = (
+            project(x, adapters=adapters, key=key)
+            for project, key in zip(
+                (self.in_proj_qkv, self.in_proj_z, self.in_proj_b, self.in_proj_a), keys, strict=False
+            )
         )
+        kernel = self.conv1d.kernel[...].astype(qkv.dtype)
+        mixed = jax.nn.silu(tree_convolution(qkv, kernel, tables.parent))
+        out = delta_rule(*self.heads(mixed), *self.gates(b, a), until, tables)
+        return self.output(out.astype(x.dtype), z, adapters, keys[-1])
 
-    def gates(
-        self, x: jax.Array
-    ) -> tuple[Float32[jax.Array, "*lead heads"], Float32[jax.Array, "*lead heads"]]:
-        """Computes beta and the logarithm of the decay."""
-        a = self.in_proj_a(x).astype(jnp.float32)
-        log_decay = -jnp.exp(self.A_log[...]) * jax.nn.softplus(a + self.dt_bias[...])
-        return jax.nn.sigmoid(self.in_proj_b(x).astype(jnp.float32)), log_decay
+    def gates(self, b: jax.Array, a: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Computes the logarithm of the decay, and beta; both of each value head, in float32."""
+        a, b = a.astype(jnp.float32), b.astype(jnp.float32)
+        return -jnp.exp(self.A_log[...]) * jax.nn.softplus(a + self.dt_bias[...]), jax.nn.sigmoid(b)
 
     def heads(self, mixed: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Takes queries, keys and values apart, by value head, in float32."""

@@ -215,16 +215,18 @@ class DecoderLayer(nnx.Module):
         self, x: Hidden, context: LayerContext, key: Key[jax.Array, ""] | None
     ) -> tuple[Hidden, tuple[jax.Array, ...]]:
         """Returns the output, and of attention the rotated keys and the values."""
-        # For q, k, v, o, gate, up and down; a recurrence has one key less.
-        keys, normed = module_keys(key, 7), self.input_layernorm(x)
+        normed = self.input_layernorm(x)
         kv: tuple[jax.Array, ...] = ()
         if self.self_attn is not None:
-            mixed, *kv = self.self_attn(normed, context, keys[:4])
+            # For q, k, v, o; and gate, up and down.
+            keys = module_keys(key, 4 + 3)
+            mixed, *kv = self.self_attn(normed, context, keys[:-3])
         else:
             assert self.linear_attn is not None and context.tables is not None and context.until is not None
-            mixed = self.linear_attn(normed, context.until, context.tables, context.adapters, keys[:4])
+            keys = module_keys(key, 5 + 3)
+            mixed = self.linear_attn(normed, context.until, context.tables, context.adapters, keys[:-3])
         x = x + mixed
-        x = x + self.mlp(self.post_attention_layernorm(x), context.adapters, keys[4:])
+        x = x + self.mlp(self.post_attention_layernorm(x), context.adapters, keys[-3:])
         return x, tuple(kv)
 
 

@@ -39,7 +39,7 @@ class Objective(Settings):
 class AttentionLoRA(LoRAConfig):
     """Adapters of RL: on the attention, which is what the sampler and the servers take."""
 
-    targets: Literal["attention"] = internal("attention")  # pyright: ignore
+    targets: Literal["attention", "attention_only"] = internal("attention")  # pyright: ignore
 
 
 class EndpointConfig(Settings):

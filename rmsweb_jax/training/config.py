@@ -37,7 +37,7 @@ class LoRAConfig(Settings):
     rank: int = Field(default=64, ge=1)
     alpha: float = Field(default=128.0, gt=0)
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    targets: Literal["all_linear", "attention"] = internal("all_linear")
+    targets: Literal["all_linear", "attention", "attention_only"] = internal("all_linear")
     vision: bool = False
 
 

@@ -39,7 +39,7 @@ from tests.qwen3_vl.references import (
     torch_inputs,
 )
 from tests.qwen3_vl.rows import predecessors, token_log_probs
-from tests.references import peft, torch, transformers
+from tests.references import peft, torch
 
 # Of Qwen3-VL, and from this one on of Qwen3.5.
 DELTA = 100
@@ -151,13 +151,13 @@ def loss_gradient(model: Qwen3VL, inputs: ModelInputs) -> tuple[jax.Array, Any]:
 
 
 def reference_loss_gradient(
-    reference: transformers.Qwen3VLForConditionalGeneration,
+    reference: Any,
     segments: list[Segment],
-    config: LoRAConfig,
+    config: dict[str, Any],
     tensors: dict[str, np.ndarray],
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The same of torch `peft`, with the adapters in `tensors`, a segment at a time."""
-    policy = peft.get_peft_model(reference, peft.LoraConfig(**peft_config(config)))  # pyright: ignore
+    policy = peft.get_peft_model(reference, peft.LoraConfig(**config))  # pyright: ignore
     missing = peft.set_peft_model_state_dict(
         policy, {name: torch.tensor(value) for name, value in tensors.items()}
     )
@@ -180,11 +180,13 @@ def reference_loss_gradient(
 
 
 @pytest.mark.parametrize(
-    "case", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))], indirect=True
+    "case",
+    [1, DELTA, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, DELTA + 2, DELTA + 3))],
+    indirect=True,
 )
 def test_adapter_gradients_match_peft(case):
     # One with q, k and v fused, one with adapters on the vision tower.
-    targets = "attention" if case.seed == 2 else "all_linear"
+    targets = "attention" if case.seed in (2, DELTA + 2) else "all_linear"
     config = LoRAConfig(rank=4, alpha=8.0, targets=targets, vision=case.seed == 1)
     graphdef, state = nnx.split(case.model)
     model = nnx.merge(graphdef, state)
@@ -194,7 +196,7 @@ def test_adapter_gradients_match_peft(case):
         variable.set_value(jnp.asarray(0.1 * rng.standard_normal(variable.shape, np.float32)))
     loss, gradients = loss_gradient(model, case.inputs)
     expected_loss, expected = reference_loss_gradient(
-        case.reference, case.segments, config, to_peft_tensors(model)
+        case.reference, case.segments, peft_config(model, config), to_peft_tensors(model)
     )
     assert float(loss) == pytest.approx(expected_loss, rel=1e-5)
     nnx.update(model, gradients)
