@@ -139,6 +139,10 @@ class TextConfig:
         return (*[DELTA] * (self.delta.interval - 1 if self.delta else 0), ATTENTION)
 
     @property
+    def num_attention_layers(self) -> int:
+        return self.num_hidden_layers // len(self.layer_types)
+
+    @property
     def norm_offset(self) -> float:
         """Added to the weights of norms."""
         return 1.0 if self.delta else 0.0

@@ -19,7 +19,7 @@ from flax import nnx
 from jaxtyping import Float, Float32, Int32, Key
 
 from rmsweb_jax.qwen3_vl.config import DeltaConfig
-from rmsweb_jax.qwen3_vl.inputs import Array, TreeTables
+from rmsweb_jax.qwen3_vl.inputs import CHUNK, Array, TreeTables
 from rmsweb_jax.qwen3_vl.layers import Linear, RMSNorm
 
 
@@ -38,6 +38,16 @@ def tree_convolution(
     return out
 
 
+def chain_tables(rows: int, length: int) -> TreeTables:
+    """Tables of rows that go on with a state, see `delta_rule`, and have no branches."""
+    chunks = -(-length // CHUNK)
+    while length % chunks:
+        chunks += 1
+    parent = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32) - 1, (rows, length))
+    keep = jnp.full((rows, chunks, 1), -1, jnp.int32)
+    return TreeTables(parent, jnp.zeros((rows, length), jnp.int32), keep)
+
+
 def delta_rule(
     q: Float32[jax.Array, "rows tokens heads key_dim"],
     k: Float32[jax.Array, "rows tokens heads key_dim"],
@@ -46,12 +56,19 @@ def delta_rule(
     beta: Float32[jax.Array, "rows tokens heads"],
     until: Int32[Array, "rows tokens"],
     tables: TreeTables,
-) -> Float32[jax.Array, "rows tokens heads value_dim"]:
+    initial: Float32[jax.Array, "rows heads key_dim value_dim"] | None = None,
+) -> tuple[
+    Float32[jax.Array, "rows tokens heads value_dim"], Float32[jax.Array, "rows heads key_dim value_dim"]
+]:
     """Computes the recurrence in chunks, one after another.
 
     Args:
       q, k: of unit length; the queries are scaled.
       log_decay: at most 0.
+      initial: the state with which the first chunk begins; by default zero.
+
+    Returns:
+      Outputs, and the state after the last token of the last chunk.
     """
     tokens, width = q.shape[1], tables.entry.shape[1]
     chunks = tables.keep.shape[1]
@@ -71,9 +88,10 @@ def delta_rule(
     parts = (*map(cut, (q, k, v, log_decay, beta)), *(jnp.moveaxis(x, 1, 0) for x in (ends, entry)))
     keep = jnp.moveaxis(jnp.asarray(tables.keep), 1, 0)
     rows, heads, states = q.shape[0], q.shape[2], 1 + tables.keep.shape[2]
-    zero = jnp.zeros((states, rows, heads, q.shape[3], v.shape[3]), jnp.float32)
-    _, out = jax.lax.scan(_chunk_step, zero, (*parts, keep))
-    return jnp.moveaxis(out, (0, 2), (1, 3)).reshape(rows, width, heads, -1)[:, :tokens]
+    begin = jnp.zeros((states, rows, heads, q.shape[3], v.shape[3]), jnp.float32)
+    begin = begin if initial is None else begin.at[0].set(initial)
+    end, out = jax.lax.scan(_chunk_step, begin, (*parts, keep))
+    return jnp.moveaxis(out, (0, 2), (1, 3)).reshape(rows, width, heads, -1)[:, :tokens], end[0]
 
 
 def _chunk_step(states: jax.Array, part: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
@@ -122,6 +140,28 @@ def unit(x: Float[jax.Array, "*lead size"]) -> Float32[jax.Array, "*lead size"]:
     """Scales vectors to length 1, in float32."""
     x = x.astype(jnp.float32)
     return x * jax.lax.rsqrt(jnp.sum(jnp.square(x), -1, keepdims=True) + 1e-6)
+
+
+def recurrent_heads(
+    q: Float[jax.Array, "*lead key_heads key_dim"],
+    k: Float[jax.Array, "*lead key_heads key_dim"],
+    v: Float[jax.Array, "*lead value_heads value_dim"],
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Normalizes queries and keys, repeats them for the values of a key head, and scales queries; float32."""
+    repeats = v.shape[-2] // k.shape[-2]
+    q, k = (jnp.repeat(one, repeats, axis=-2) for one in (unit(q) * q.shape[-1] ** -0.5, unit(k)))
+    return q, k, v.astype(jnp.float32)
+
+
+def decay_and_beta(
+    a: Float[jax.Array, "*lead heads"],
+    b: Float[jax.Array, "*lead heads"],
+    a_log: Float32[jax.Array, " heads"],
+    dt_bias: Float32[jax.Array, " heads"],
+) -> tuple[Float32[jax.Array, "*lead heads"], Float32[jax.Array, "*lead heads"]]:
+    """Computes the logarithm of the decay, and beta, of each value head."""
+    a, b = a.astype(jnp.float32), b.astype(jnp.float32)
+    return -jnp.exp(a_log) * jax.nn.softplus(a + dt_bias), jax.nn.sigmoid(b)
 
 
 class Convolution(nnx.Module):
@@ -177,22 +217,13 @@ class GatedDeltaNet(nnx.Module):
         )
         kernel = self.conv1d.kernel[...].astype(qkv.dtype)
         mixed = jax.nn.silu(tree_convolution(qkv, kernel, tables.parent))
-        out = delta_rule(*self.heads(mixed), *self.gates(b, a), until, tables)
-        return self.output(out.astype(x.dtype), z, adapters, keys[-1])
-
-    def gates(self, b: jax.Array, a: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Computes the logarithm of the decay, and beta; both of each value head, in float32."""
-        a, b = a.astype(jnp.float32), b.astype(jnp.float32)
-        return -jnp.exp(self.A_log[...]) * jax.nn.softplus(a + self.dt_bias[...]), jax.nn.sigmoid(b)
-
-    def heads(self, mixed: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Takes queries, keys and values apart, by value head, in float32."""
         config = self.config
         q, k, v = jnp.split(mixed, [config.key_dim, 2 * config.key_dim], axis=-1)
-        repeats = config.linear_num_value_heads // config.linear_num_key_heads
-        q, k = (unit(one.reshape(*one.shape[:-1], -1, config.linear_key_head_dim)) for one in (q, k))
-        q, k = (jnp.repeat(one, repeats, axis=-2) for one in (q * config.linear_key_head_dim**-0.5, k))
-        return q, k, v.reshape(*v.shape[:-1], -1, config.linear_value_head_dim).astype(jnp.float32)
+        q, k = (one.reshape(*one.shape[:-1], -1, config.linear_key_head_dim) for one in (q, k))
+        v = v.reshape(*v.shape[:-1], -1, config.linear_value_head_dim)
+        log_decay, beta = decay_and_beta(a, b, self.A_log[...], self.dt_bias[...])
+        out, _ = delta_rule(*recurrent_heads(q, k, v), log_decay, beta, until, tables)
+        return self.output(out.astype(x.dtype), z, adapters, keys[-1])
 
     def output(self, out: jax.Array, z: jax.Array, adapters: bool, key: Any) -> jax.Array:
         """Normalizes each head, gates it, and projects."""

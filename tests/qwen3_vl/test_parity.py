@@ -212,7 +212,11 @@ def test_adapter_gradients_match_peft(case):
         assert np.linalg.norm(theirs) > 0, name
 
 
-@pytest.mark.parametrize("case", [0, pytest.param(3, marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize(
+    "case",
+    [0, DELTA, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, DELTA + 3))],
+    indirect=True,
+)
 def test_greedy_decoding_matches_and_equals_the_full_forward(case):
     prompts = case.segments[:3]
     examples = [
