@@ -43,6 +43,8 @@ _DTYPES = ("F32", "F16", "BF16")
 # A model's name on the Hugging Face Hub.
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _HEAD, _EMBEDDING = "lm_head.weight", "model.language_model.embed_tokens.weight"
+# Layers of Qwen3.5 that draft tokens: they are not computed, and exports carry them.
+_DRAFTS = "mtp."
 # Rows of the head that are compared at once.
 _HEAD_ROWS = 4096
 _LEAF_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
@@ -236,6 +238,8 @@ def _check(model: Qwen3VL, folder: TensorFolder) -> None:
     expected, found = {tensor.name: tensor.shape for tensor in hf_tensors(model)}, dict(folder.shapes)
     # A tied checkpoint may carry the head as a copy of the embedding.
     copied_head = model.config.tie_word_embeddings and found.pop(_HEAD, None)
+    if model.config.text.delta is not None:
+        found = {name: shape for name, shape in found.items() if not name.startswith(_DRAFTS)}
     both = expected.keys() & found.keys()
     problems = {
         "missing": expected.keys() - both,
@@ -364,6 +368,8 @@ def load_model(
         sharding = mesh and NamedSharding(mesh, param_spec(variables[path], mesh, name))
         dtype = variables[path].get_value().dtype
         variables[path].set_value(_load_param(weights, list(tensors), shape, dtype, sharding))
+    if any(name.startswith(_DRAFTS) for name in weights.shapes):
+        model.carried = str(folder)
     model.attention = choose_attention(
         config.text.head_dim, dtype, mesh, backend=attention, block=attention_block
     )
@@ -399,6 +405,7 @@ def save_model(
     They take the place of those in the folder when all are written. Host memory holds one file's tensors.
     With several processes all of them must call this; the first one writes, and all return when it has.
     Adapters are not written: merge them first (`merge_lora`), or export them (`lora.save_adapters`).
+    What the model was loaded with and does not compute is copied (`Qwen3VL.carried`).
 
     Args:
       max_file_bytes: largest file, unless a single tensor is larger.
@@ -409,12 +416,18 @@ def save_model(
     variables = base_state(model)
     tensors = {tensor.name: tensor for tensor in hf_tensors(model)}
 
+    carried = TensorFolder(Path(model.carried)) if model.carried else None
+
     def read(name: str) -> np.ndarray:
+        if carried is not None and name not in tensors:
+            return carried.read(name)
         tensor = tensors[name]
         value = gather(variables[tensor.path].get_value(), tensor.layer)
         return value.T.reshape(tensor.shape) if tensor.transposed else value
 
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    if carried is not None:
+        shapes |= {name: shape for name, shape in carried.shapes.items() if name.startswith(_DRAFTS)}
     write_folder(Path(folder), model.config, shapes, read, np.dtype(dtype), max_file_bytes)
 
 

@@ -42,6 +42,9 @@ class Qwen3VL(nnx.Module):
       attention: back end of the decoder's attention.
       embedding_std: standard deviation of fresh embeddings; that of kernels is 1 / sqrt(inputs).
 
+    Attributes:
+      carried: folder of the checkpoint with tensors that are not computed, which exports copy; "": none.
+
     Raises:
       ValueError: the rematerialization policy is unknown.
     """
@@ -69,6 +72,7 @@ class Qwen3VL(nnx.Module):
             else Linear(config.text.hidden_size, config.text.vocab_size, ("embed", "vocab"), **kw)
         )
         self.config = config
+        self.carried = ""
         self.attention = attention or AttentionConfig()
         self.dtype = dtype
 
