@@ -11,6 +11,7 @@ one, what is a lower triangle for a plain sequence is the attention's rule of th
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,6 +22,9 @@ from jaxtyping import Float, Float32, Int32, Key
 from rmsweb_jax.qwen3_vl.config import DeltaConfig
 from rmsweb_jax.qwen3_vl.inputs import CHUNK, Array, TreeTables
 from rmsweb_jax.qwen3_vl.layers import Linear, RMSNorm
+
+# (queries, keys, values, logarithms of the decay, beta) of a layer's rows -> what is read, see `delta_rule`.
+Recur = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
 
 def tree_convolution(
@@ -204,8 +208,8 @@ class GatedDeltaNet(nnx.Module):
     def __call__(
         self,
         x: Float[jax.Array, "rows tokens hidden"],
-        until: Int32[Array, "rows tokens"],
-        tables: TreeTables,
+        recur: Recur,
+        parent: Int32[Array, "rows tokens"],
         adapters: bool,
         keys: list[Key[jax.Array, ""] | None],
     ) -> Float[jax.Array, "rows tokens hidden"]:
@@ -216,13 +220,13 @@ class GatedDeltaNet(nnx.Module):
             )
         )
         kernel = self.conv1d.kernel[...].astype(qkv.dtype)
-        mixed = jax.nn.silu(tree_convolution(qkv, kernel, tables.parent))
+        mixed = jax.nn.silu(tree_convolution(qkv, kernel, parent))
         config = self.config
         q, k, v = jnp.split(mixed, [config.key_dim, 2 * config.key_dim], axis=-1)
         q, k = (one.reshape(*one.shape[:-1], -1, config.linear_key_head_dim) for one in (q, k))
         v = v.reshape(*v.shape[:-1], -1, config.linear_value_head_dim)
         log_decay, beta = decay_and_beta(a, b, self.A_log[...], self.dt_bias[...])
-        out, _ = delta_rule(*recurrent_heads(q, k, v), log_decay, beta, until, tables)
+        out = recur(*recurrent_heads(q, k, v), log_decay, beta)
         return self.output(out.astype(x.dtype), z, adapters, keys[-1])
 
     def output(self, out: jax.Array, z: jax.Array, adapters: bool, key: Any) -> jax.Array:

@@ -11,7 +11,7 @@ from flax import nnx
 from jaxtyping import Bool, Float, Float32, Int32, Key
 
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.backends import make_attend
+from rmsweb_jax.qwen3_vl.backends import make_attend, make_recur
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
 from rmsweb_jax.qwen3_vl.layers import Linear
@@ -110,8 +110,8 @@ class Qwen3VL(nnx.Module):
             deepstack,
             adapters=adapters,
             dropout_key=dropout_key,
-            until=inputs.until,
-            tables=inputs.tables,
+            recur=None if inputs.tables is None else make_recur(self.attention, inputs.until, inputs.tables),
+            parent=None if inputs.tables is None else jnp.asarray(inputs.tables.parent),
             mesh=self.attention.mesh,
             return_kv=return_kv,
         )

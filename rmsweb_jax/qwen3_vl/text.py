@@ -13,8 +13,8 @@ from jaxtyping import Float, Float32, Int32, Key
 
 from rmsweb_jax.qwen3_vl.attention import Attend
 from rmsweb_jax.qwen3_vl.config import ATTENTION, Qwen3VLConfig, TextConfig
-from rmsweb_jax.qwen3_vl.gated_delta import GatedDeltaNet
-from rmsweb_jax.qwen3_vl.inputs import Array, TreeTables
+from rmsweb_jax.qwen3_vl.gated_delta import GatedDeltaNet, Recur
+from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.qwen3_vl.layers import Embedding, Linear, LoRA, RMSNorm, rotate
 from rmsweb_jax.qwen3_vl.sharding import gather_weights
 from rmsweb_jax.training.mesh import constrain_rows
@@ -42,7 +42,8 @@ class LayerContext(NamedTuple):
       cos, sin: rotary table.
       attend: the attention rule of the batch's rows.
       adapters: True applies LoRA.
-      until, tables: where branches end, and the tables of the recurrence; None in models without one.
+      recur, parent: the recurrence over the batch's rows, and each token's parent, see `TreeTables`; None in
+        models without one.
       mesh: the mesh of the model, if any.
     """
 
@@ -50,8 +51,8 @@ class LayerContext(NamedTuple):
     sin: Float32[jax.Array, "rows tokens half_dim"]
     attend: Attend
     adapters: bool
-    until: Int32[Array, "rows tokens"] | None = None
-    tables: TreeTables | None = None
+    recur: Recur | None = None
+    parent: Int32[Array, "rows tokens"] | None = None
     mesh: Mesh | None = None
 
 
@@ -222,9 +223,9 @@ class DecoderLayer(nnx.Module):
             keys = module_keys(key, 4 + 3)
             mixed, *kv = self.self_attn(normed, context, keys[:-3])
         else:
-            assert self.linear_attn is not None and context.tables is not None and context.until is not None
+            assert self.linear_attn is not None and context.recur is not None and context.parent is not None
             keys = module_keys(key, 5 + 3)
-            mixed = self.linear_attn(normed, context.until, context.tables, context.adapters, keys[:-3])
+            mixed = self.linear_attn(normed, context.recur, context.parent, context.adapters, keys[:-3])
         x = x + mixed
         x = x + self.mlp(self.post_attention_layernorm(x), context.adapters, keys[-3:])
         return x, tuple(kv)
@@ -285,8 +286,8 @@ class LanguageModel(nnx.Module):
         *,
         adapters: bool,
         dropout_key: Key[jax.Array, ""] | None,
-        until: Int32[Array, "rows tokens"] | None = None,
-        tables: TreeTables | None = None,
+        recur: Recur | None = None,
+        parent: Int32[Array, "rows tokens"] | None = None,
         mesh: Mesh | None = None,
         return_kv: bool = False,
     ) -> tuple[Hidden, KeyValues | None]:
@@ -297,13 +298,13 @@ class LanguageModel(nnx.Module):
           positions: rotary positions on the time, height and width axes.
           attend: the attention rule of the batch's rows.
           deepstack: additions after each of the first layers, zero at text; empty without images.
-          until, tables: see `LayerContext`.
+          recur, parent: see `LayerContext`.
 
         Returns:
           Hidden states after the final norm, and keys and values of all layers with attention if `return_kv`.
         """
         cos, sin = mrope_cos_sin(positions, self.config)
-        context = LayerContext(cos, sin, attend, adapters, until, tables, mesh)
+        context = LayerContext(cos, sin, attend, adapters, recur, parent, mesh)
         num_first = len(self.first_layers)
         keys = module_keys(dropout_key, self.config.num_hidden_layers)
         cached: list[tuple[jax.Array, jax.Array]] = []

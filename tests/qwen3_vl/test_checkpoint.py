@@ -264,7 +264,11 @@ BAD_CONFIGS: list[tuple[str, Any, str]] = [
     ("vision_config.rope_parameters", {"rope_theta": "x"}, "rope_theta is 'x'"),
     ("text_config.rope_scaling.mrope_section", [4, 4], r"mrope_section is \[4, 4\]"),
     ("text_config.rope_scaling.mrope_section", [4, 2, "2"], r"mrope_section is \[4, 2, '2'\]"),
-    ("text_config.rope_scaling.mrope_section", [4, 4, 4], "mrope_section must sum to half of what is rotated"),
+    (
+        "text_config.rope_scaling.mrope_section",
+        [4, 4, 4],
+        "mrope_section must sum to half of what is rotated",
+    ),
     ("text_config.rope_scaling.mrope_section", MISSING, "mrope_section is missing"),
     ("text_config.rope_scaling.mrope_interleaved", False, "mrope_interleaved is False"),
     ("text_config.rope_scaling.rope_type", "yarn", "rope_type is 'yarn', only 'default'"),

@@ -9,7 +9,8 @@ import pytest
 from flax import nnx
 
 from rmsweb_jax.qwen3_vl.config import DeltaConfig
-from rmsweb_jax.qwen3_vl.gated_delta import GatedDeltaNet
+from rmsweb_jax.qwen3_vl.delta_kernel import delta_rule_kernel
+from rmsweb_jax.qwen3_vl.gated_delta import GatedDeltaNet, delta_rule, unit
 from rmsweb_jax.qwen3_vl.inputs import TreeTables, tree_tables
 
 WIDTH, CHUNK, SLOTS, HIDDEN = 96, 16, 4, 16
@@ -74,7 +75,8 @@ def weighted(graph, state, x, weight, until, tables):
     """The sum of the weighted outputs, its gradients, and the outputs."""
 
     def loss(state, x):
-        out = nnx.merge(graph, state)(x, until, tables, False, [None] * 5)
+        own = nnx.merge(graph, state)
+        out = own(x, lambda *parts: delta_rule(*parts, until, tables)[0], tables.parent, False, [None] * 5)
         return jnp.sum(out * weight), out
 
     (_, out), gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)(state, x)
@@ -195,3 +197,31 @@ def test_no_gradient_reaches_a_token_that_is_no_ancestor(layer):
             assert not norms[others].any() and norms[path[0]] > 0
             pairs += len(others)
     assert pairs >= 1_000
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def of_parts(kernel, parts, weight, until, tables):
+    def loss(parts):
+        run = functools.partial(delta_rule_kernel, interpret=True) if kernel else delta_rule
+        out = run(*parts, until, tables)
+        out = out if kernel else out[0]
+        return jnp.sum(out * weight), out
+
+    (_, out), gradients = jax.value_and_grad(loss, has_aux=True)(parts)
+    return out, gradients
+
+
+def test_the_tpu_kernels_equal_the_loop_with_gradients():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        until, _ = random_until(rng)
+        q, k = (unit(jnp.asarray(rng.standard_normal((1, WIDTH, 3, 8)))) for _ in range(2))
+        v, weight = rng.standard_normal((2, 1, WIDTH, 3, 6)).astype(np.float32)
+        log_decay = -0.3 * np.exp(rng.standard_normal((1, WIDTH, 3))).astype(np.float32)
+        parts = (q, k, v, log_decay, rng.random((1, WIDTH, 3)).astype(np.float32))
+        found, expected = (
+            of_parts(one, parts, weight, until[None], tables_of(until)) for one in (True, False)
+        )
+        close(found[0], expected[0])
+        for ours, theirs in zip(found[1], expected[1], strict=True):
+            close(ours, theirs)

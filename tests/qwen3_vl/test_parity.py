@@ -15,7 +15,7 @@ from flax import nnx
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes
-from rmsweb_jax.qwen3_vl.backends import make_attend
+from rmsweb_jax.qwen3_vl.backends import make_attend, make_recur
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, mrope_positions
@@ -97,7 +97,11 @@ def all_outputs(model: Qwen3VL, inputs: ModelInputs) -> Outputs:
     x, deepstack = model.embed(inputs)
     attend = make_attend(model.attention, inputs.until)
     cos, sin = mrope_cos_sin(inputs.positions, model.config.text)
-    context = LayerContext(cos, sin, attend, False, inputs.until, inputs.tables)
+    recur, parent = None, None
+    if inputs.tables is not None:
+        recur = make_recur(model.attention, inputs.until, inputs.tables)
+        parent = jnp.asarray(inputs.tables.parent)
+    context = LayerContext(cos, sin, attend, False, recur, parent)
     layers = []
     for number, layer in enumerate(language.list_layers()):
         layers.append(layer(x, context, None)[0])
