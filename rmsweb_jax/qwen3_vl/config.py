@@ -392,7 +392,69 @@ _TINY = Qwen3VLConfig(
     vision_end_token_id=509,
 )
 
+
+def _delta_size(
+    hidden: int, intermediate: int, layers: int, heads: int, value_heads: int, large: bool = True
+) -> Qwen3VLConfig:
+    """Makes the config of a released Qwen3.5; the large ones have another vision tower, and an own head."""
+    delta = DeltaConfig(
+        interval=4,
+        linear_num_key_heads=16,
+        linear_num_value_heads=value_heads,
+        linear_key_head_dim=128,
+        linear_value_head_dim=128,
+        linear_conv_kernel_dim=4,
+        mtp_num_hidden_layers=1,
+    )
+    text = TextConfig(
+        vocab_size=248_320,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=4,
+        head_dim=256,
+        mrope_section=(11, 11, 10),
+        rope_theta=10_000_000.0,
+        partial_rotary_factor=0.25,
+        delta=delta,
+    )
+    like = _size(hidden, 1, 4, heads, large).vision
+    vision = dataclasses.replace(like, deepstack_visual_indexes=())
+    ids = {
+        "image_token_id": 248_056,
+        "video_token_id": 248_057,
+        "vision_start_token_id": 248_053,
+        "vision_end_token_id": 248_054,
+    }
+    return Qwen3VLConfig(text, vision, tie_word_embeddings=not large, **ids)
+
+
+_TINY_DELTA = dataclasses.replace(
+    _TINY,
+    text=dataclasses.replace(
+        _TINY.text,
+        num_hidden_layers=8,
+        head_dim=32,
+        partial_rotary_factor=0.25,
+        mrope_section=(2, 1, 1),
+        delta=DeltaConfig(
+            interval=4,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            linear_key_head_dim=16,
+            linear_value_head_dim=16,
+            linear_conv_kernel_dim=4,
+        ),
+    ),
+    vision=dataclasses.replace(_TINY.vision, deepstack_visual_indexes=()),
+)
+
 SIZES: dict[str, Qwen3VLConfig] = {
+    "tiny_qwen35": _TINY_DELTA,
+    "qwen35_4b": _delta_size(2560, 9216, 32, 16, 32, large=False),
+    "qwen35_9b": _delta_size(4096, 12_288, 32, 16, 32),
+    "qwen35_27b": _delta_size(5120, 17_408, 64, 24, 48),
     "tiny": _TINY,
     "2b": _size(2048, 6144, 28, 16),
     "4b": _size(2560, 9728, 36, 32),

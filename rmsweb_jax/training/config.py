@@ -29,8 +29,7 @@ class LoRAConfig(Settings):
     Attributes:
       rank, alpha: what an adapter adds is scaled by alpha / rank.
       dropout: on the adapter's input.
-      targets: "all_linear" (SFT: q, k, v, o, gate, up, down) or "attention" (RL: q, k and v fused with
-        one shared A, and o).
+      targets: "all_linear" (SFT: all matrices of the decoder's layers), or those of RL, see `AttentionLoRA`.
       vision: True adds adapters to the vision tower's blocks (qkv, proj and both matrices of the MLP).
     """
 
