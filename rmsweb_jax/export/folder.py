@@ -196,8 +196,8 @@ def _checked_template(export: Path) -> str:
     )
     if rendered != expected:
         raise UserError(
-            f"{export}: its chat template does not render the text that was trained on: copy that of its base "
-            "model there"
+            f"{export}: its chat template does not render the text that was trained on: copy that of its "
+            "base model there"
         )
     return template
 

@@ -2,8 +2,8 @@
 
 System: `<|im_start|>system\\n...<|im_end|>\\n`; user: `<|im_start|>user\\n...<|im_end|>\\n`; the prompt ends
 with `<|im_start|>assistant\\n`, in Qwen3.5 also an empty thought; a reply ends with `<|im_end|>`, and `\\n`
-follows. Only this module writes control tokens: text that looks like one, for example on a web page, is encoded
-as plain text.
+follows. Only this module writes control tokens: text that looks like one, for example on a web page, is
+encoded as plain text.
 """
 
 from __future__ import annotations
