@@ -128,8 +128,8 @@ class Attention(nnx.Module):
     def __init__(self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any):
         kw: dict[str, Any] = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
         self.gated = config.delta is not None
-        queries = (1 + self.gated) * config.query_dim
-        self.q_proj = Linear(config.hidden_size, queries, ("embed", "heads"), **kw)
+        queries, axis = (1 + self.gated) * config.query_dim, "gated_heads" if self.gated else "heads"
+        self.q_proj = Linear(config.hidden_size, queries, ("embed", axis), **kw)
         self.k_proj = Linear(config.hidden_size, config.kv_dim, ("embed", "kv_heads"), **kw)
         self.v_proj = Linear(config.hidden_size, config.kv_dim, ("embed", "kv_heads"), **kw)
         self.o_proj = Linear(config.query_dim, config.hidden_size, ("heads", "embed"), **kw)

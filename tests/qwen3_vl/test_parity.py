@@ -56,6 +56,7 @@ class Case(NamedTuple):
     """A random model in both implementations, and a batch: padded left and right, packed, 0 to 4 images."""
 
     seed: int
+    folder: Any
     config: Qwen3VLConfig
     reference: Any
     model: Qwen3VL
@@ -73,7 +74,7 @@ def make_case(seed: int, folder: Any) -> Case:
     reference = reference_model(config, seed)
     reference.save_pretrained(folder)
     segments = [segment for row in rows for _, segment in row]
-    return Case(seed, config, reference, load_model(folder), segments, inputs, places)
+    return Case(seed, folder, config, reference, load_model(folder), segments, inputs, places)
 
 
 @pytest.fixture(
@@ -125,6 +126,25 @@ def test_every_part_matches(case):
             assert len(parts) == 1 + case.config.num_deepstack
             for ours, theirs in zip(parts, expected.vision, strict=True):
                 np.testing.assert_allclose(ours[rows], theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(seed, marks=pytest.mark.slow) for seed in (0, DELTA, DELTA + 2)], indirect=True
+)
+def test_bfloat16_errs_no_more_than_the_reference(case):
+    """Squared errors of all logits against float32, of which rounding makes much more in both."""
+    model = load_model(case.folder, jnp.bfloat16)
+    inputs = jax.tree.map(jnp.asarray, case.inputs)
+    ours = np.asarray(jax.jit(lambda model, inputs: model.logits(model(inputs)))(model, inputs))
+    small = type(case.reference).from_pretrained(case.folder, dtype=torch.bfloat16).eval()
+    errors = np.zeros(2)
+    for segment, (row, columns) in zip(case.segments, case.places, strict=True):
+        expected = reference_outputs(case.reference, segment).logits
+        given = torch_inputs(segment)
+        with torch.no_grad():
+            theirs = small(**given).logits[0].float().numpy()
+        errors += [np.square(found - expected).sum() for found in (ours[row, columns], theirs)]
+    assert 0 < errors[0] <= 1.5**2 * errors[1]
 
 
 def test_positions_match(case):
