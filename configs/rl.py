@@ -63,6 +63,11 @@ _SIZES = {
     "smoke": ("a minute of it", _DEMO, _SMOKE),
     "8b": ("the paper's values for 8B", _8B),
     "32b": ("and for 32B", _32B),
+    # Qwen3.5: the paper's targets in the quarter of the layers that has attention, and in the others what
+    # projects into the recurrence and out of it.
+    "qwen35_4b": ("Qwen3.5-4B", {**_8B, "model": "runs/sft-qwen35_4b/export"}),
+    "qwen35_9b": ("Qwen3.5-9B", {**_8B, "model": "runs/sft-qwen35_9b/export"}),
+    "qwen35_27b": ("Qwen3.5-27B", {**_32B, "model": "runs/sft-qwen35_27b/export"}),
 }
 
 # Each with what differs from the size.
@@ -85,6 +90,7 @@ ABLATIONS = {
     "no_kl": ("no KL term; the divergence is still measured", {"objective": {"kl_coef": 0.0}}),
     "binary_reward": ("pays for exact replies alone", {"reward": "binary"}),
     "text_reward": ("pays for similar text", {"reward": "text"}),
+    "attention_only": ("Qwen3.5: adapters on attention alone", {"lora": {"targets": "attention_only"}}),
     "async": ("an endpoint draws while the policy is updated", {"max_staleness": 1}),
 }
 
@@ -153,6 +159,7 @@ _ONLINE_SIZES = {
     "smoke": (_DEMO_PLAY, _ONLINE["demo"], _SMOKE_PLAY, _ONLINE["smoke"]),
     "8b": (_LARGE_PLAY, _ONLINE["8b"]),
     "32b": (_LARGE_PLAY, _ONLINE["8b"]),
+    **{f"qwen35_{size}": (_LARGE_PLAY, _ONLINE["8b"]) for size in ("4b", "9b", "27b")},
 }
 
 

@@ -46,6 +46,10 @@ VARIANTS = {
     "smoke": ("a minute of it", _DEMO, _SMOKE),
     "8b": ("the paper's values for Qwen3-VL-8B", _8B),
     "32b": ("and for 32B", _32B),
+    # Later models; the paper's values for 8B, with adapters on all linear layers of both kinds.
+    "qwen35_4b": ("Qwen3.5-4B", _8B, {"model": "Qwen3.5-4B"}),
+    "qwen35_9b": ("Qwen3.5-9B", _8B, {"model": "Qwen3.5-9B"}),
+    "qwen35_27b": ("Qwen3.5-27B", _32B, {"model": "Qwen3.5-27B"}),
 }
 
 

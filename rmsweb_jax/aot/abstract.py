@@ -22,7 +22,7 @@ from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.backends import choose_attention
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs, VisionInputs
+from rmsweb_jax.qwen3_vl.inputs import CHUNK, ModelInputs, TreeTables, VisionInputs
 from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.quantize import quantize_base
@@ -142,7 +142,15 @@ def abstract_inputs(run: AbstractRun, shape: RowShape) -> ModelInputs:
         until=run.rows((rows, width), jnp.int32),
         image_index=run.rows((rows, width), jnp.int32),
         vision=vision if count else None,
+        tables=_abstract_tables(run, rows, width) if run.config.text.delta else None,
     )
+
+
+def _abstract_tables(run: AbstractRun, rows: int, width: int) -> TreeTables:
+    """Tables of rows of prompts with responses, which have one fork on each path."""
+    chunks = -(-width // CHUNK)
+    shapes = (rows, width), (rows, chunks * CHUNK), (rows, chunks, 1)
+    return TreeTables(*(run.rows(shape, jnp.int32) for shape in shapes))
 
 
 def abstract_batch(run: AbstractRun, shape: RowShape, names: Sequence[str]) -> Batch:

@@ -29,6 +29,7 @@ from rmsweb_jax.qwen3_vl.inputs import (
     image_starts,
     mrope_positions,
     response_positions,
+    tree_tables,
     vision_inputs,
 )
 from rmsweb_jax.training.mesh import shard_batch
@@ -280,7 +281,8 @@ def lay_out(
         grids = [grid for example in examples for grid in example.grids]
         vision = vision_inputs(patches, grids, config, count * per_row, shape.window, starts)
         image_index = _in_batch(image_index, held, per_row // config.vision.merge_unit)
-    return Batch(ModelInputs(tokens, positions, until, image_index, vision), scored)
+    tables = tree_tables(until) if config.text.delta else None
+    return Batch(ModelInputs(tokens, positions, until, image_index, vision, tables), scored)
 
 
 def lay_out_prompts(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Bool, Float, Int32
+from jaxtyping import Bool, Float, Float32, Int32
 
 from rmsweb_jax.decoding.attention import keys_by_position
 from rmsweb_jax.decoding.quantized import CacheArray, swap_last_axes
@@ -26,13 +26,26 @@ from rmsweb_jax.training.mesh import BATCH, ROWS
 BLOCK = 128
 
 
+class DeltaState(NamedTuple):
+    """What a recurrence knows of the tokens before, by head.
+
+    Attributes:
+      state: see `gated_delta`.
+      tail: the latest inputs of the convolution, of each key head's channels.
+    """
+
+    state: Float32[jax.Array, "rows value_heads key_dim value_dim"]
+    tail: Float[jax.Array, "rows key_heads taps channels"]
+
+
 class PromptSlots(NamedTuple):
     """Prefilled prompts, from position 0 of their slots; decoding reads them and does not change them.
 
     Attributes:
-      keys: for each layer [prompts, kv_heads, head_dim, positions], or the last two swapped (see
-        `keys_by_position`).
-      values: for each layer [prompts, kv_heads, positions, head_dim].
+      keys: for each layer with attention [prompts, kv_heads, head_dim, positions], or the last two swapped
+        (see `keys_by_position`).
+      values: for each such layer [prompts, kv_heads, positions, head_dim].
+      deltas: for each layer with a recurrence what it knows at the prompt's end; a lane begins with a copy.
       lengths: tokens that are prefilled.
       next_position: rotary position of the first response token.
       last_hidden: hidden state of the last token.
@@ -40,6 +53,7 @@ class PromptSlots(NamedTuple):
 
     keys: tuple[CacheArray, ...]
     values: tuple[CacheArray, ...]
+    deltas: tuple[DeltaState, ...]
     lengths: Int32[jax.Array, " prompts"]
     next_position: Int32[jax.Array, " prompts"]
     last_hidden: Float[jax.Array, "prompts hidden"]
@@ -64,10 +78,12 @@ class LaneCache(NamedTuple):
       ring: the whole buffer, up to date to the last complete block; empty if it has one block only. Its keys
         are [lanes, kv_heads, head_dim, ring], or the last two swapped (see `keys_by_position`). Steps only
         read it: a step that wrote to it would make XLA transpose all of it, twice, on TPUs.
+      deltas: for each layer with a recurrence.
     """
 
     recent: RingCache
     ring: RingCache
+    deltas: tuple[DeltaState, ...] = ()
 
 
 class LaneState(NamedTuple):
@@ -93,7 +109,7 @@ class LaneState(NamedTuple):
 
 # Each spec holds for all arrays below it.
 BY_ROW, BY_HEAD = cast(Any, BATCH), cast(Any, P(ROWS, "tensor"))
-SLOT_SPECS = PromptSlots(BY_HEAD, BY_HEAD, BY_ROW, BY_ROW, BY_ROW)
+SLOT_SPECS = PromptSlots(BY_HEAD, BY_HEAD, BY_HEAD, BY_ROW, BY_ROW, BY_ROW)
 LANE_SPECS = LaneState(cast(Any, P()), *[BY_ROW] * 5, cache=cast(Any, BY_HEAD))
 
 
@@ -102,11 +118,12 @@ def empty_slots(
 ) -> PromptSlots:
     """Allocates free prompt slots."""
     count, heads, size = sizes.prompts, config.num_key_value_heads, config.head_dim
-    width, layers = sizes.prompt_width, config.num_hidden_layers
+    width, layers = sizes.prompt_width, config.num_attention_layers
     keys = (width, size) if keys_by_position(attention) else (size, width)
     return PromptSlots(
         _empty(layers, (count, heads), width, keys, dtype, cache_dtype),
         _empty(layers, (count, heads), width, (width, size), dtype, cache_dtype),
+        _empty_deltas(config, count, dtype),
         jnp.zeros(count, jnp.int32),
         jnp.zeros(count, jnp.int32),
         jnp.zeros((count, config.hidden_size), dtype),
@@ -127,7 +144,7 @@ def empty_lanes(
       counted: keep the counts of drawn tokens, which penalties need.
     """
     count, lead = sizes.lanes, (sizes.lanes, config.num_key_value_heads)
-    size, layers = config.head_dim, config.num_hidden_layers
+    size, layers = config.head_dim, config.num_attention_layers
 
     def empty(positions: int, *shape: int) -> tuple[CacheArray, ...]:
         return _empty(layers, lead, positions, shape, dtype, cache_dtype)
@@ -135,11 +152,12 @@ def empty_lanes(
     block = min(sizes.response_width, BLOCK)
     ring = -(-sizes.response_width // block) * block
     recent = RingCache(empty(block, size, block), empty(block, block, size))
+    deltas = _empty_deltas(config, count, dtype)
     # Short responses never complete a block: the recent block is all there is.
-    cache = LaneCache(recent, RingCache((), ()))
+    cache = LaneCache(recent, RingCache((), ()), deltas)
     if ring > block:
         keys = (ring, size) if keys_by_position(attention) else (size, ring)
-        cache = LaneCache(recent, RingCache(empty(ring, *keys), empty(ring, ring, size)))
+        cache = LaneCache(recent, RingCache(empty(ring, *keys), empty(ring, ring, size)), deltas)
     # Each field its own array: they are donated one by one.
     return LaneState(
         step=jnp.zeros((), jnp.int32),
@@ -162,6 +180,18 @@ def _empty(
         return CacheArray(jnp.zeros((*lead, *shape), stored), scale)
 
     return tuple(one() for _ in range(layers))
+
+
+def _empty_deltas(config: TextConfig, count: int, dtype: Any) -> tuple[DeltaState, ...]:
+    if (delta := config.delta) is None:
+        return ()
+    keys, values = delta.linear_num_key_heads, delta.linear_num_value_heads
+    states = (count, values, delta.linear_key_head_dim, delta.linear_value_head_dim)
+    tails = (count, keys, delta.linear_conv_kernel_dim - 1, delta.channels // keys)
+    return tuple(
+        DeltaState(jnp.zeros(states, jnp.float32), jnp.zeros(tails, dtype))
+        for _ in range(config.num_hidden_layers - config.num_attention_layers)
+    )
 
 
 def ring_size(cache: LaneCache) -> int:

@@ -7,6 +7,7 @@ over it), and activations travel.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from rmsweb_jax.decoding.cache import (
     BY_HEAD,
     BY_ROW,
     SLOT_SPECS,
+    DeltaState,
     LaneCache,
     PromptSlots,
     RingCache,
@@ -35,8 +37,17 @@ from rmsweb_jax.decoding.cache import (
     write_token,
 )
 from rmsweb_jax.decoding.quantized import CacheArray, swap_last_axes, to_cache
-from rmsweb_jax.decoding.weights import DecodeWeights, LayerAdapters, LayerWeights, Layout, project
-from rmsweb_jax.qwen3_vl.config import TextConfig
+from rmsweb_jax.decoding.weights import (
+    AttentionWeights,
+    DecodeWeights,
+    DeltaWeights,
+    LayerAdapters,
+    LayerWeights,
+    Layout,
+    project,
+)
+from rmsweb_jax.qwen3_vl.config import DeltaConfig, TextConfig
+from rmsweb_jax.qwen3_vl.gated_delta import chain_tables, decay_and_beta, delta_rule, recurrent_heads
 from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.qwen3_vl.layers import rms_norm, rotate
 from rmsweb_jax.qwen3_vl.text import mrope_cos_sin
@@ -46,6 +57,8 @@ from rmsweb_jax.training.mesh import ROWS, constrain
 _QUERIES = 64
 # (queries, keys, values) of a layer's rows, by kv head -> mixed values.
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+# (queries, keys and values by key head, taps of the convolution, log of the decay, beta) -> what is read.
+Recur = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
 
 def on_shards(
@@ -89,14 +102,15 @@ class Chunk(NamedTuple):
 
 
 class ChunkCache(NamedTuple):
-    """Keys and values of a chunk in the form of `PromptSlots`, and the hidden state of its last token."""
+    """What a chunk writes to `PromptSlots`, and the hidden state of its last token."""
 
     keys: tuple[CacheArray, ...]
     values: tuple[CacheArray, ...]
+    deltas: tuple[DeltaState, ...]
     last_hidden: Float[jax.Array, "shards hidden"]
 
 
-CHUNK_SPECS = ChunkCache(BY_HEAD, BY_HEAD, BY_ROW)
+CHUNK_SPECS = ChunkCache(BY_HEAD, BY_HEAD, BY_HEAD, BY_ROW)
 
 
 class Vision(NamedTuple):
@@ -138,6 +152,7 @@ def _layer(
     config: TextConfig,
     layout: Layout,
     attend: Attend,
+    recur: Recur,
     cos: jax.Array,
     sin: jax.Array,
 ) -> Float[jax.Array, "rows hidden"]:
@@ -146,28 +161,22 @@ def _layer(
     Args:
       cos, sin: rotary tables [rows, half_dim].
     """
-    mesh, size, heads = layout.mesh, config.head_dim, config.num_key_value_heads
+    mesh, mixer = layout.mesh, weights.mixer
 
     def added(x: jax.Array, change: jax.Array) -> jax.Array:
         # With split weights every device of `fsdp` and `tensor` needs whole states of the same rows.
         return x + constrain(change.reshape(x.shape), mesh, layout.rows, None)
 
     normed = rms_norm(x, weights.input_norm, config.rms_norm_eps)
-    qkv = project(normed, weights.qkv, adapters.qkv if adapters else None, chosen)
-    # Two constraints, first on the product, then on the rows: with the second alone XLA gathers the weights.
-    qkv = constrain(qkv, mesh, layout.rows, layout.outputs(qkv.shape[1]))
-    qkv = constrain(qkv, mesh, ROWS, "tensor").reshape(len(x), heads, -1)
-    q, k, v = jnp.split(qkv, [qkv.shape[-1] - 2 * size, qkv.shape[-1] - size], axis=-1)
-    # q is [rows, kv_heads, queries of a kv head, head_dim]. It is scaled instead of the scores, which are far
-    # larger.
-    q = rms_norm(q.reshape(len(x), heads, -1, size), weights.q_norm, config.rms_norm_eps)
-    q = rotate(q, cos[:, None], sin[:, None]) * size**-0.5
-    k = rotate(rms_norm(k, weights.k_norm, config.rms_norm_eps), cos, sin)
-    mixed = attend(q, k, v)
+    qkv = project(normed, mixer.qkv, adapters.qkv if adapters else None, chosen)
+    if isinstance(mixer, AttentionWeights):
+        mixed = _attention(qkv, mixer, config, layout, attend, cos, sin)
+    else:
+        mixed = _recurrence(qkv, normed, mixer, config, layout, recur)
     # Attention has the rows split over `fsdp` as well. A matrix that is split over `fsdp` by its outputs
     # needs all rows of a `data` part on every device.
     mixed = constrain(mixed.astype(x.dtype).reshape(len(x), -1), mesh, layout.rows, "tensor")
-    x = added(x, project(mixed, weights.out, adapters.out if adapters else None, chosen))
+    x = added(x, project(mixed, mixer.out, adapters.out if adapters else None, chosen))
     gate_up = project(rms_norm(x, weights.post_norm, config.rms_norm_eps), weights.gate_up)
     # Split like the inputs of `down`, so that silu(gate) * up stays on its device.
     intermediate = weights.down.shape[0]
@@ -176,6 +185,110 @@ def _layer(
     gate, up = jnp.split(constrain(gate_up, mesh, layout.rows, layout.outputs(intermediate), None), 2, -1)
     gated = (jax.nn.silu(gate) * up).reshape(len(x), -1)
     return added(x, gated @ weights.down)
+
+
+def _attention(
+    qkv: jax.Array,
+    weights: AttentionWeights,
+    config: TextConfig,
+    layout: Layout,
+    attend: Attend,
+    cos: jax.Array,
+    sin: jax.Array,
+) -> jax.Array:
+    mesh, size, heads, rows = layout.mesh, config.head_dim, config.num_key_value_heads, len(qkv)
+    # Two constraints, first on the product, then on the rows: with the second alone XLA gathers the weights.
+    qkv = constrain(qkv, mesh, layout.rows, layout.outputs(qkv.shape[1]))
+    qkv = constrain(qkv, mesh, ROWS, "tensor").reshape(rows, heads, -1)
+    q, k, v = jnp.split(qkv, [qkv.shape[-1] - 2 * size, qkv.shape[-1] - size], axis=-1)
+    # q is [rows, kv_heads, queries of a kv head, head_dim]. It is scaled instead of the scores, which are far
+    # larger.
+    q, gate = q.reshape(rows, heads, -1, size), None
+    if config.delta is not None:
+        q, gate = q[:, :, ::2], q[:, :, 1::2]
+    q = rms_norm(q, weights.q_norm, config.rms_norm_eps)
+    q = rotate(q, cos[:, None], sin[:, None]) * size**-0.5
+    k = rotate(rms_norm(k, weights.k_norm, config.rms_norm_eps), cos, sin)
+    mixed = attend(q, k, v)
+    return mixed if gate is None else mixed * jax.nn.sigmoid(gate)
+
+
+def _recurrence(
+    qkv: jax.Array, normed: jax.Array, weights: DeltaWeights, config: TextConfig, layout: Layout, recur: Recur
+) -> jax.Array:
+    delta = config.delta
+    assert delta is not None
+    mesh, rows = layout.mesh, len(qkv)
+    qkv, z, a, b = (
+        constrain(x, mesh, ROWS, "tensor")
+        for x in (qkv, normed @ weights.z, normed @ weights.a, normed @ weights.b)
+    )
+    log_decay, beta = decay_and_beta(a, b, weights.a_log, weights.dt_bias)
+    heads = delta.linear_num_key_heads
+    taps = weights.taps.reshape(len(weights.taps), heads, -1)
+    read = recur(qkv.reshape(rows, heads, -1), taps, log_decay, beta)
+    normed = rms_norm(read.astype(qkv.dtype), weights.norm, config.rms_norm_eps)
+    return normed.astype(jnp.float32) * jax.nn.silu(z.reshape(read.shape).astype(jnp.float32))
+
+
+def _split_channels(mixed: jax.Array, delta: DeltaConfig) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Queries, keys and values by value head, from channels by key head [..., key_heads, channels]."""
+    size = delta.linear_key_head_dim
+    q, k, v = jnp.split(mixed, [size, 2 * size], axis=-1)
+    return recurrent_heads(q, k, v.reshape(*v.shape[:-2], -1, delta.linear_value_head_dim))
+
+
+def _recur_once(
+    state: DeltaState,
+    qkv: jax.Array,
+    taps: jax.Array,
+    log_decay: jax.Array,
+    beta: jax.Array,
+    active: jax.Array,
+    delta: DeltaConfig,
+) -> tuple[jax.Array, DeltaState]:
+    """Feeds one token a row; states of rows that are not active stay as they are."""
+    # [rows, key_heads, taps, channels], the token last.
+    window = jnp.concatenate([state.tail, qkv[:, :, None].astype(state.tail.dtype)], axis=2)
+    mixed = jax.nn.silu((window * jnp.moveaxis(taps, 0, 1)).sum(2))
+    q, k, v = _split_channels(mixed, delta)
+    ein = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+    decayed = state.state * jnp.exp(log_decay)[..., None, None]
+    u = beta[..., None] * (v - ein("rhd,rhde->rhe", k, decayed))
+    new = decayed + k[..., None] * u[:, :, None]
+
+    def kept(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(active.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    return ein("rhd,rhde->rhe", q, new), DeltaState(
+        kept(new, state.state), kept(window[:, :, 1:], state.tail)
+    )
+
+
+def _recur_chunk(
+    state: DeltaState,
+    qkv: jax.Array,
+    taps: jax.Array,
+    log_decay: jax.Array,
+    beta: jax.Array,
+    count: jax.Array,
+    delta: DeltaConfig,
+) -> tuple[jax.Array, DeltaState]:
+    """Feeds a chunk of tokens a row, [rows, tokens, ...], of which the first `count` are no padding."""
+    rows, length = qkv.shape[:2]
+    before = state.tail.shape[2]
+    # [rows, tail and tokens, key_heads, channels].
+    window = jnp.concatenate([jnp.moveaxis(state.tail, 2, 1), qkv.astype(state.tail.dtype)], axis=1)
+    mixed = sum(window[:, tap : tap + length] * taps[tap] for tap in range(before + 1))
+    q, k, v = _split_channels(jax.nn.silu(mixed), delta)
+    real = jnp.arange(length) < count[:, None]
+    # Padding leaves the state as it is.
+    log_decay, beta = (jnp.where(real[..., None], x, 0.0) for x in (log_decay, beta))
+    until = jnp.full((rows, length), length, jnp.int32)
+    read, end = delta_rule(q, k, v, log_decay, beta, until, chain_tables(rows, length), state.state)
+    at = count[:, None] + jnp.arange(before)
+    tail = jnp.take_along_axis(window, at[..., None, None], axis=1)
+    return read, DeltaState(end, jnp.moveaxis(tail, 1, 2))
 
 
 def decode_step(
@@ -191,7 +304,7 @@ def decode_step(
     *,
     cache_dtype: str,
     layout: Layout,
-) -> tuple[Float[jax.Array, "lanes hidden"], RingCache]:
+) -> tuple[Float[jax.Array, "lanes hidden"], RingCache, tuple[DeltaState, ...]]:
     """Feeds one response token of every lane to the decoder.
 
     Args:
@@ -200,7 +313,8 @@ def decode_step(
         the tokens before to the positions before.
 
     Returns:
-      Hidden states after the final norm, and the recent block with the token's keys and values.
+      Hidden states after the final norm, the recent block with the token's keys and values, and the states of
+      recurrences.
     """
     attention, mesh = layout.attention, layout.mesh
     positions = jnp.broadcast_to(places.next_position + num_fed - 1, (3, len(tokens)))
@@ -262,13 +376,13 @@ def decode_step(
         (*[BY_HEAD] * 4, BY_ROW, BY_HEAD, BY_HEAD, by_places, KeySpan(BY_ROW, BY_ROW), BY_ROW),
         (BY_HEAD, BY_HEAD),
     )
-    all_keys, all_values = [], []
+    all_keys, all_values, deltas = [], [], list[DeltaState]()
     x = constrain(weights.embedding[tokens], mesh, layout.rows, None)
     # Unrolled: a scan over layers would take stacked caches apart and put them together in every step.
-    for index, layer in enumerate(weights.layers):
+    for number, layer in enumerate(weights.layers):
 
-        def attend(q: jax.Array, k: jax.Array, v: jax.Array, index: int = index) -> jax.Array:
-            recent, completed = cache
+        def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+            index, recent, completed = len(all_keys), cache.recent, cache.ring
             mixed, (keys, values) = attend_lanes(
                 q,
                 k,
@@ -285,10 +399,17 @@ def decode_step(
             all_values.append(values)
             return mixed
 
-        own = adapters[index] if adapters else None
-        x = _layer(x, layer, own, places.chosen, config, layout, attend, cos, sin)
+        def recur(qkv: jax.Array, taps: jax.Array, log_decay: jax.Array, beta: jax.Array) -> jax.Array:
+            assert config.delta is not None
+            state, active = cache.deltas[len(deltas)], num_fed > 0
+            read, new = _recur_once(state, qkv, taps, log_decay, beta, active, config.delta)
+            deltas.append(new)
+            return read
+
+        own = adapters[number] if adapters else None
+        x = _layer(x, layer, own, places.chosen, config, layout, attend, recur, cos, sin)
     hidden = rms_norm(x, weights.norm, config.rms_norm_eps)
-    return hidden, RingCache(tuple(all_keys), tuple(all_values))
+    return hidden, RingCache(tuple(all_keys), tuple(all_values)), tuple(deltas)
 
 
 def prefill_chunk(
@@ -364,31 +485,53 @@ def prefill_chunk(
         x = jnp.where(is_image, placed(vision.features).astype(x.dtype), x)
     x = constrain(x, mesh, layout.rows, None)
     chosen = jnp.repeat(choose_adapters(chunk.adapter, adapters), length, axis=0)
-    all_keys, all_values = [], []
+    all_keys, all_values, deltas = [], [], list[DeltaState]()
+    slot, start, count = (jnp.asarray(one) for one in (chunk.slot, chunk.start, chunk.count))
+
+    def begun(state: DeltaState, slot: jax.Array, start: jax.Array) -> DeltaState:
+        """What a shard's slot knows of the tokens before the chunk."""
+        at = jnp.maximum(slot, 0)[0]
+
+        def own(x: jax.Array) -> jax.Array:
+            return jnp.where(start[0] > 0, jax.lax.dynamic_slice_in_dim(x, at, 1, 0), 0)
+
+        return DeltaState(own(state.state), own(state.tail))
+
+    begun = on_shards(begun, layout, (BY_HEAD, BY_ROW, BY_ROW), BY_HEAD)
     for number, layer in enumerate(weights.layers):
 
-        def attend(q: jax.Array, k: jax.Array, v: jax.Array, number: int = number) -> jax.Array:
+        def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
             mixed, keys, values = attend_chunk(
                 q,
                 k,
                 v,
-                slots.keys[number],
-                slots.values[number],
-                jnp.asarray(chunk.slot),
-                jnp.asarray(chunk.start),
+                slots.keys[len(all_keys)],
+                slots.values[len(all_keys)],
+                slot,
+                start,
             )
             all_keys.append(keys)
             all_values.append(values)
             return mixed
 
+        def recur(qkv: jax.Array, taps: jax.Array, log_decay: jax.Array, beta: jax.Array) -> jax.Array:
+            assert config.delta is not None
+            state = begun(slots.deltas[len(deltas)], slot, start)
+            parts = (x.reshape(shards, length, *x.shape[1:]) for x in (qkv, log_decay, beta))
+            qkv, log_decay, beta = parts
+            read, new = _recur_chunk(state, qkv, taps, log_decay, beta, count, config.delta)
+            deltas.append(new)
+            return read.reshape(rows, *read.shape[2:])
+
         own = adapters[number] if adapters else None
-        x = _layer(x, layer, own, chosen, config, layout, attend, cos, sin)
+        x = _layer(x, layer, own, chosen, config, layout, attend, recur, cos, sin)
         # DeepStack: the vision features of the n-th tapped block are added after the n-th layer.
         if vision is not None and number < len(vision.deepstack):
             x = x + jnp.where(is_image, placed(vision.deepstack[number]).astype(x.dtype), 0)
     ends = jnp.maximum(jnp.asarray(chunk.count) - 1, 0)[:, None, None]
     last = jnp.take_along_axis(x.reshape(shards, length, -1), ends, axis=1)[:, 0]
-    return ChunkCache(tuple(all_keys), tuple(all_values), rms_norm(last, weights.norm, config.rms_norm_eps))
+    hidden = rms_norm(last, weights.norm, config.rms_norm_eps)
+    return ChunkCache(tuple(all_keys), tuple(all_values), tuple(deltas), hidden)
 
 
 def store_chunk(slots: PromptSlots, chunk: Chunk, cache: ChunkCache, *, layout: Layout) -> PromptSlots:
@@ -413,6 +556,7 @@ def store_chunk(slots: PromptSlots, chunk: Chunk, cache: ChunkCache, *, layout: 
             tuple(
                 write_chunk(*pair, slot, start, 2) for pair in zip(slots.values, cache.values, strict=True)
             ),
+            jax.tree.map(entry, slots.deltas, cache.deltas),
             entry(slots.lengths, jnp.asarray(chunk.start) + chunk.count),
             entry(slots.next_position, jnp.asarray(chunk.next_position)),
             entry(slots.last_hidden, cache.last_hidden),

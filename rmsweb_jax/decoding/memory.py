@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from rmsweb_jax.decoding.programs import prepare_weights
-from rmsweb_jax.decoding.sizes import EngineSizes, fit_sizes, token_bytes
+from rmsweb_jax.decoding.sizes import EngineSizes, fit_sizes, state_bytes, token_bytes
 from rmsweb_jax.decoding.weights import DecodeWeights, Layout, weight_specs
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.training.mesh import device_bytes, row_shards, tree_shardings
@@ -50,7 +50,12 @@ def fit_memory(
     if memory is not None:
         # A tenth is for the programs of decoding.
         free = int(0.9 * memory) - held - device_bytes(abstract_weights(policy, layout))
-    each = token_bytes(policy.config.text, str(jnp.dtype(policy.dtype)), cache_dtype)
+    text, dtype = policy.config.text, str(jnp.dtype(policy.dtype))
     return fit_sizes(
-        sizes, each, free, row_shards(layout.mesh), 1 if layout.mesh is None else layout.mesh.shape["tensor"]
+        sizes,
+        token_bytes(text, dtype, cache_dtype),
+        free,
+        row_shards(layout.mesh),
+        1 if layout.mesh is None else layout.mesh.shape["tensor"],
+        state_bytes(text, dtype),
     )

@@ -13,9 +13,11 @@ from jaxtyping import Bool, Float32, Int32, UInt32
 
 from rmsweb_jax.decoding.cache import (
     BLOCK,
+    BY_HEAD,
     BY_ROW,
     LANE_SPECS,
     SLOT_SPECS,
+    DeltaState,
     LaneCache,
     LaneState,
     PromptSlots,
@@ -47,7 +49,7 @@ from rmsweb_jax.decoding.weights import (
     adapter_weights,
     decode_weights,
 )
-from rmsweb_jax.qwen3_vl.config import TextConfig
+from rmsweb_jax.qwen3_vl.config import ATTENTION, DELTA, TextConfig
 from rmsweb_jax.qwen3_vl.inputs import Array, VisionInputs
 from rmsweb_jax.training.mesh import AXES, ROWS, constrain, constrain_tree
 
@@ -141,16 +143,23 @@ def empty_adapters(
     *, config: TextConfig, count: int, rank: int, dtype: Any, layout: Layout
 ) -> tuple[LayerAdapters, ...]:
     """Allocates slots for adapters, which add nothing."""
-    qkv_dim = config.query_dim + 2 * config.num_key_value_heads * config.head_dim
+    # Outputs of q, k and v, and inputs of the output's projection, by kind of layer.
+    query_dim = (1 + (config.delta is not None)) * config.query_dim
+    dims = {ATTENTION: (query_dim + 2 * config.kv_dim, config.query_dim)}
+    if (delta := config.delta) is not None:
+        dims[DELTA] = delta.channels, delta.value_dim
 
     def zeros(*shape: int) -> jax.Array:
         return jnp.zeros((count, *shape), dtype)
 
-    layer = LayerAdapters(
-        Adapter(zeros(config.hidden_size, rank), zeros(rank, qkv_dim)),
-        Adapter(zeros(config.query_dim, rank), zeros(rank, config.hidden_size)),
-    )
-    return _placed((layer,) * config.num_hidden_layers, layout)
+    def layer(kind: str) -> LayerAdapters:
+        qkv_dim, mixed_dim = dims[kind]
+        return LayerAdapters(
+            Adapter(zeros(config.hidden_size, rank), zeros(rank, qkv_dim)),
+            Adapter(zeros(mixed_dim, rank), zeros(rank, config.hidden_size)),
+        )
+
+    return _placed(tuple(map(layer, config.layer_types * config.num_attention_layers)), layout)
 
 
 @functools.partial(jax.jit, donate_argnums=0, static_argnames="layout")
@@ -286,6 +295,9 @@ def decode(
         choose_adapters(table.adapter, adapters),
         next_position,
     )
+    if lanes.cache.deltas:
+        at = jnp.asarray(table.prompt)
+        lanes = lanes._replace(cache=_begin_deltas(lanes.cache, slots.deltas, at, begins, layout))
     keys = _lane_keys(table.seeds, table.prompt_ids, table.samples)
     temperature = jnp.asarray(table.temperature)[:, None]
     limit = jnp.asarray(table.limit)
@@ -326,13 +338,14 @@ def decode(
         """
         lanes, out = carry
         completed = lanes.cache.ring
+        nothing = RingCache((), ())
         end = (lanes.step // block + 1) * block
 
         def step(carry: tuple[LaneState, Emitted]) -> tuple[LaneState, Emitted]:
             lanes, out = carry
             active = ~lanes.done
             num_fed = jnp.where(active, lanes.lengths, 0)
-            hidden, recent = decode_step(
+            hidden, recent, deltas = decode_step(
                 weights,
                 adapters,
                 config,
@@ -341,7 +354,7 @@ def decode(
                 lanes.step,
                 slots,
                 places,
-                LaneCache(lanes.cache.recent, completed),
+                lanes.cache._replace(ring=completed),
                 cache_dtype=cache_dtype,
                 layout=layout,
             )
@@ -366,16 +379,16 @@ def decode(
                 done=lanes.done | (active & ended),
                 last=jnp.where(active, token, lanes.last),
                 counts=counts,
-                cache=LaneCache(recent, RingCache((), ())),
+                cache=LaneCache(recent, nothing, deltas),
             )
             return lanes, out
 
         # `step` reads the ring buffer from the enclosing scope, as a constant of this loop.
-        lanes = lanes._replace(cache=LaneCache(lanes.cache.recent, RingCache((), ())))
+        lanes = lanes._replace(cache=lanes.cache._replace(ring=nothing))
         lanes, out = jax.lax.while_loop(
             lambda carry: running(carry) & (carry[0].step < end), step, (lanes, out)
         )
-        cache = flush_block(LaneCache(lanes.cache.recent, completed), lanes.step, layout.attention)
+        cache = flush_block(lanes.cache._replace(ring=completed), lanes.step, layout.attention)
         return lanes._replace(cache=cache), out
 
     out = Emitted(
@@ -391,6 +404,22 @@ def decode(
     # The result has the structure and the shardings of the donated state. With another order of its arrays
     # XLA would copy all caches.
     return constrain_tree(lanes, LANE_SPECS, mesh), constrain_tree(out, P(), mesh)
+
+
+def _begin_deltas(
+    cache: LaneCache, prompts: tuple[DeltaState, ...], prompt: jax.Array, begins: jax.Array, layout: Layout
+) -> LaneCache:
+    """Copies to lanes that begin what recurrences know at the end of their prompts."""
+
+    def copied(old: DeltaState, new: DeltaState, prompt: jax.Array, begins: jax.Array) -> DeltaState:
+        def one(old: jax.Array, new: jax.Array) -> jax.Array:
+            return jnp.where(begins[:, None, None, None], new[prompt], old)
+
+        return DeltaState(one(old.state, new.state), one(old.tail, new.tail))
+
+    copied = on_shards(copied, layout, (BY_HEAD, BY_HEAD, BY_ROW, BY_ROW), BY_HEAD)
+    pairs = zip(cache.deltas, prompts, strict=True)
+    return cache._replace(deltas=tuple(copied(*pair, prompt, begins) for pair in pairs))
 
 
 def _lane_keys(seeds: Array, prompt_ids: Array, samples: Array) -> jax.Array:

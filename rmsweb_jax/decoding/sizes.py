@@ -120,7 +120,16 @@ def token_bytes(config: TextConfig, dtype: str, cache_dtype: str) -> int:
     """Bytes that a token's keys and values take in the caches of all layers."""
     entry = jnp.dtype(dtype).itemsize if cache_dtype == "model" else 1
     scale = 0 if cache_dtype == "model" else 4
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * (config.head_dim * entry + scale)
+    return 2 * config.num_attention_layers * config.num_key_value_heads * (config.head_dim * entry + scale)
+
+
+def state_bytes(config: TextConfig, dtype: str) -> int:
+    """Bytes that recurrences take of each prompt and each lane, whatever its length."""
+    if (delta := config.delta) is None:
+        return 0
+    state = delta.linear_num_value_heads * delta.linear_key_head_dim * delta.linear_value_head_dim * 4
+    tail = (delta.linear_conv_kernel_dim - 1) * delta.channels * jnp.dtype(dtype).itemsize
+    return (config.num_hidden_layers - config.num_attention_layers) * (state + tail)
 
 
 def device_memory(device: Any) -> int | None:
@@ -132,21 +141,26 @@ def device_memory(device: Any) -> int | None:
 
 
 def fit_sizes(
-    sizes: EngineSizes, bytes_a_token: int, free: int | None, shards: int, tensor: int = 1
+    sizes: EngineSizes,
+    bytes_a_token: int,
+    free: int | None,
+    shards: int,
+    tensor: int = 1,
+    bytes_a_state: int = 0,
 ) -> EngineSizes:
     """Chooses lanes and prompts for the memory that a device has left for caches.
 
     Args:
       sizes: widths and samples; `lanes` and `prompts` are not read.
-      bytes_a_token: see `token_bytes`.
+      bytes_a_token, bytes_a_state: see `token_bytes` and `state_bytes`.
       free: bytes of a device for caches; None if unknown, which takes 32 lanes a shard.
       shards, tensor: devices that split the rows, and the heads.
 
     Raises:
       UserError: not even one prompt and its lanes fit.
     """
-    share = -(-bytes_a_token // tensor)
-    prompt, lane = sizes.prompt_width * share, sizes.response_width * share
+    share, state = -(-bytes_a_token // tensor), -(-bytes_a_state // tensor)
+    prompt, lane = sizes.prompt_width * share + state, sizes.response_width * share + state
 
     def needed(lanes: int) -> int:
         return spare_prompts(lanes, sizes.samples) * prompt + lanes * lane

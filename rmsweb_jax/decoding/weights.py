@@ -22,7 +22,8 @@ from jaxtyping import Float
 
 from rmsweb_jax.decoding.sizes import device_memory
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.layers import Linear
+from rmsweb_jax.qwen3_vl.gated_delta import GatedDeltaNet
+from rmsweb_jax.qwen3_vl.layers import Linear, RMSNorm
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.text import DecoderLayer
 from rmsweb_jax.training.mesh import ROWS, constrain_tree
@@ -85,10 +86,43 @@ class Adapter(NamedTuple):
 
 
 class LayerAdapters(NamedTuple):
-    """Adapters of the fused q, k and v, and of attention's output."""
+    """Adapters of the fused q, k and v, and of the output of attention or of the recurrence."""
 
     qkv: Adapter
     out: Adapter
+
+
+class AttentionWeights(NamedTuple):
+    """Attention of a layer.
+
+    Attributes:
+      qkv: for each kv head the projections to its queries, its key and its value, in this order; each query
+        of a gated attention is followed by its gate.
+    """
+
+    qkv: Float[jax.Array, "hidden qkv_dim"]
+    q_norm: Float[jax.Array, " head_dim"]
+    k_norm: Float[jax.Array, " head_dim"]
+    out: Float[jax.Array, "query_dim hidden"]
+
+
+class DeltaWeights(NamedTuple):
+    """The recurrence of a layer, see `gated_delta.GatedDeltaNet`.
+
+    Attributes:
+      qkv: for each key head the projections to its query, its key and its values, in this order; so are the
+        channels of `taps`.
+    """
+
+    qkv: Float[jax.Array, "hidden channels"]
+    taps: Float[jax.Array, "taps channels"]
+    z: Float[jax.Array, "hidden value_dim"]
+    a: Float[jax.Array, "hidden heads"]
+    b: Float[jax.Array, "hidden heads"]
+    a_log: Float[jax.Array, " heads"]
+    dt_bias: Float[jax.Array, " heads"]
+    norm: Float[jax.Array, " head_dim"]
+    out: Float[jax.Array, "value_dim hidden"]
 
 
 class LayerWeights(NamedTuple):
@@ -97,16 +131,12 @@ class LayerWeights(NamedTuple):
     All are matrices: of arrays with more axes XLA makes copies in another layout, in every call.
 
     Attributes:
-      qkv: for each kv head the projections to its queries, its key and its value, in this order.
       gate_up: both projections side by side for each of the parts that the mesh splits the MLP into, so that
         the elementwise product needs no communication.
     """
 
     input_norm: Float[jax.Array, " hidden"]
-    qkv: Float[jax.Array, "hidden qkv_dim"]
-    q_norm: Float[jax.Array, " head_dim"]
-    k_norm: Float[jax.Array, " head_dim"]
-    out: Float[jax.Array, "query_dim hidden"]
+    mixer: AttentionWeights | DeltaWeights
     post_norm: Float[jax.Array, " hidden"]
     gate_up: Float[jax.Array, "hidden gate_up_dim"]
     down: Float[jax.Array, "intermediate hidden"]
@@ -122,29 +152,30 @@ class DecodeWeights(NamedTuple):
 
 
 def weight_specs(weights: DecodeWeights, layout: Layout) -> Any:
-    """Makes a `PartitionSpec` for each weight; the specs of `layers` are the same for all layers.
+    """Makes a `PartitionSpec` for each weight.
 
     A step gathers the hidden states of its few rows instead of weights. Matrices that read these states are
     split by their outputs alone: splitting their inputs too would leave partial sums of the outputs to be
     reduced, which are wider than the states.
     """
-    whole = cast(Any, P())
-    first = weights.layers[0]
-    mlp = layout.outputs(first.down.shape[0])
-    layer = LayerWeights(
-        input_norm=whole,
-        qkv=cast(Any, P(None, layout.outputs(first.qkv.shape[1]))),
-        q_norm=whole,
-        k_norm=whole,
-        # The inputs of `out` and `down` are the outputs of matrices above, and are split like these.
-        out=cast(Any, P("tensor", layout.fsdp)),
-        post_norm=whole,
-        gate_up=cast(Any, P(None, mlp)),
-        down=cast(Any, P(mlp)),
-    )
+    whole, by_head = cast(Any, P()), cast(Any, P("tensor"))
+    # The inputs of `out` and `down` are the outputs of matrices above, and are split like these.
+    out = cast(Any, P("tensor", layout.fsdp))
+
+    def layer_specs(layer: LayerWeights) -> LayerWeights:
+        mlp = layout.outputs(layer.down.shape[0])
+        qkv = cast(Any, P(None, layout.outputs(layer.mixer.qkv.shape[1])))
+        mixer = AttentionWeights(qkv, whole, whole, out)
+        if isinstance(layer.mixer, DeltaWeights):
+            # By key head: what is read of a state is never summed over devices.
+            heads = cast(Any, P(None, "tensor"))
+            mixer = DeltaWeights(heads, heads, heads, heads, heads, by_head, by_head, whole, out)
+        gate_up, down = cast(Any, P(None, mlp)), cast(Any, P(mlp))
+        return LayerWeights(whole, mixer, whole, gate_up, down)
+
     return DecodeWeights(
         embedding=cast(Any, P("tensor", layout.fsdp)),
-        layers=(layer,) * len(weights.layers),
+        layers=tuple(map(layer_specs, weights.layers)),
         norm=whole,
         head=cast(Any, P(None, layout.outputs(weights.head.shape[1]))),
     )
@@ -177,45 +208,74 @@ def project(
     return out + jnp.tensordot(low, adapter.b, ((1, 2), (0, 1)))
 
 
+def _kernel(linear: Linear, merged: bool = False) -> jax.Array:
+    """Returns a kernel, with its adapter if `merged`."""
+    value = linear.weight()
+    # Added in float32 and rounded once, to the dtype of the computation.
+    if merged and linear.lora is not None:
+        value = value.astype(jnp.float32) + linear.lora.delta()
+    return value.astype(linear.dtype)
+
+
+def _norm(norm: RMSNorm) -> jax.Array:
+    """Returns what a norm multiplies by."""
+    return norm.scale[...].astype(jnp.float32) + norm.offset if norm.offset else norm.scale[...]
+
+
 def _layer_weights(layer: DecoderLayer, layout: Layout) -> LayerWeights:
-    attention, mlp = layer.self_attn, layer.mlp
-
-    def kernel(linear: Linear, merged: bool = False) -> jax.Array:
-        value = linear.weight()
-        # Added in float32 and rounded once, to the dtype of the computation.
-        if merged and linear.lora is not None:
-            value = value.astype(jnp.float32) + linear.lora.delta()
-        return value.astype(linear.dtype)
-
-    qkv = _by_head(
-        [kernel(linear) for linear in (attention.q_proj, attention.k_proj, attention.v_proj)], layer
-    )
+    mlp = layer.mlp
     hidden, intermediate = mlp.up_proj.kernel.shape
     # [hidden, parts, 2, columns]: a device's part holds matching columns of gate and up.
     gate_up = jnp.stack(
         [
-            kernel(linear, True).reshape(hidden, layout.parts(intermediate), -1)
+            _kernel(linear, True).reshape(hidden, layout.parts(intermediate), -1)
             for linear in (mlp.gate_proj, mlp.up_proj)
         ],
         2,
     )
     return LayerWeights(
-        input_norm=layer.input_layernorm.scale[...],
-        qkv=qkv,
-        q_norm=attention.q_norm.scale[...],
-        k_norm=attention.k_norm.scale[...],
-        out=kernel(attention.o_proj),
-        post_norm=layer.post_attention_layernorm.scale[...],
+        input_norm=_norm(layer.input_layernorm),
+        mixer=_mixer_weights(layer),
+        post_norm=_norm(layer.post_attention_layernorm),
         gate_up=gate_up.reshape(hidden, -1),
-        down=kernel(mlp.down_proj, True),
+        down=_kernel(mlp.down_proj, True),
     )
 
 
+def _mixer_weights(layer: DecoderLayer) -> AttentionWeights | DeltaWeights:
+    if (attention := layer.self_attn) is not None:
+        parts = [_kernel(linear) for linear in (attention.q_proj, attention.k_proj, attention.v_proj)]
+        q_norm, k_norm = _norm(attention.q_norm), _norm(attention.k_norm)
+        return AttentionWeights(_by_head(parts, layer), q_norm, k_norm, _kernel(attention.o_proj))
+    delta = layer.linear_attn
+    assert delta is not None
+    return DeltaWeights(
+        qkv=_by_head(_delta_parts(_kernel(delta.in_proj_qkv), delta), layer),
+        taps=_by_head(_delta_parts(delta.conv1d.kernel[...].astype(delta.in_proj_qkv.dtype), delta), layer),
+        z=_kernel(delta.in_proj_z, True),
+        a=_kernel(delta.in_proj_a, True),
+        b=_kernel(delta.in_proj_b, True),
+        a_log=delta.A_log[...],
+        dt_bias=delta.dt_bias[...],
+        norm=_norm(delta.norm),
+        out=_kernel(delta.out_proj),
+    )
+
+
+def _delta_parts(x: jax.Array, delta: GatedDeltaNet) -> list[jax.Array]:
+    """Takes the channels of queries, keys and values apart."""
+    return jnp.split(x, [delta.config.key_dim, 2 * delta.config.key_dim], axis=-1)
+
+
 def _by_head(parts: Sequence[jax.Array], layer: DecoderLayer) -> jax.Array:
-    """Joins outputs of q, k and v, [..., heads * head_dim] each, kv head by kv head."""
-    # By kv head, so that `tensor` splits the fused matrix between heads.
-    kv_heads = layer.self_attn.k_proj.kernel.shape[-1] // layer.self_attn.head_dim
-    joined = jnp.concatenate([part.reshape(*part.shape[:-1], kv_heads, -1) for part in parts], axis=-1)
+    """Joins outputs of q, k and v, [..., heads * head_dim] each, by kv head, or key head of a recurrence."""
+    # So `tensor` splits the fused matrix between heads.
+    if layer.self_attn is not None:
+        heads = layer.self_attn.k_proj.kernel.shape[-1] // layer.self_attn.head_dim
+    else:
+        assert layer.linear_attn is not None
+        heads = layer.linear_attn.config.linear_num_key_heads
+    joined = jnp.concatenate([part.reshape(*part.shape[:-1], heads, -1) for part in parts], axis=-1)
     return joined.reshape(*joined.shape[:-2], -1)
 
 
@@ -225,7 +285,7 @@ def decode_weights(model: Qwen3VL, layout: Layout) -> DecodeWeights:
     weights = DecodeWeights(
         embedding=language.embed_tokens.embedding[...].astype(model.dtype),
         layers=tuple(_layer_weights(layer, layout) for layer in language.list_layers()),
-        norm=language.norm.scale[...],
+        norm=_norm(language.norm),
         head=model.head_kernel().astype(model.dtype),
     )
     mesh = layout.mesh
@@ -233,7 +293,7 @@ def decode_weights(model: Qwen3VL, layout: Layout) -> DecodeWeights:
 
 
 def adapter_weights(model: Qwen3VL) -> tuple[LayerAdapters, ...]:
-    """Takes the adapters of attention from a model, one slot each; () if it has none.
+    """Takes the adapters of attention and recurrences from a model, one slot each; () if it has none.
 
     Adapters of q, k and v that are apart become one of three times the rank, whose parts of B are zero in the
     outputs of the others.
@@ -251,21 +311,29 @@ def adapter_rank(model: Qwen3VL) -> int:
     return max((part.a.shape[2] for layer in layers for part in layer), default=0)
 
 
+def _mixer_linears(layer: DecoderLayer) -> tuple[list[Linear], Linear]:
+    """Returns the projections to q, k and v, which may be one, and that of the output."""
+    if (attention := layer.self_attn) is not None:
+        return [attention.q_proj, attention.k_proj, attention.v_proj], attention.o_proj
+    assert layer.linear_attn is not None
+    return [layer.linear_attn.in_proj_qkv], layer.linear_attn.out_proj
+
+
 def _has_adapters(layer: DecoderLayer) -> bool:
-    attention = layer.self_attn
-    linears = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-    return attention.qkv_lora is not None or any(linear.lora is not None for linear in linears)
+    linears, out = _mixer_linears(layer)
+    fused = layer.self_attn is not None and layer.self_attn.qkv_lora is not None
+    return fused or any(linear.lora is not None for linear in (*linears, out))
 
 
 def _layer_adapters(layer: DecoderLayer, dtype: Any) -> LayerAdapters:
-    attention = layer.self_attn
-    linears = (attention.q_proj, attention.k_proj, attention.v_proj)
+    linears, projection = _mixer_linears(layer)
     widths = [linear.kernel.shape[-1] for linear in linears]
-    hidden = attention.q_proj.kernel.shape[0]
+    hidden = linears[0].kernel.shape[0]
     # A, and the outputs of B to q, k and v, of each adapter.
     parts: list[tuple[jax.Array, list[jax.Array]]] = []
-    if (lora := attention.qkv_lora) is not None:
-        parts.append((lora.a[...], jnp.split(lora.scale * lora.b[...], np.cumsum(widths)[:2], axis=-1)))
+    fused = None if layer.self_attn is None else layer.self_attn.qkv_lora
+    if fused is not None:
+        parts.append((fused.a[...], jnp.split(fused.scale * fused.b[...], np.cumsum(widths)[:2], axis=-1)))
     for number, linear in enumerate(linears):
         if (lora := linear.lora) is not None:
             b = [jnp.zeros((lora.b.shape[0], width)) for width in widths]
@@ -273,13 +341,17 @@ def _layer_adapters(layer: DecoderLayer, dtype: Any) -> LayerAdapters:
             parts.append((lora.a[...], b))
     if not parts:
         parts.append((jnp.zeros((hidden, 1)), [jnp.zeros((1, width)) for width in widths]))
+
+    def grouped(b: list[jax.Array]) -> jax.Array:
+        return _by_head(b if layer.linear_attn is None else _delta_parts(b[0], layer.linear_attn), layer)
+
     qkv = Adapter(
         jnp.concatenate([a for a, _ in parts], 1).astype(dtype)[None],
-        jnp.concatenate([_by_head(b, layer) for _, b in parts], 0).astype(dtype)[None],
+        jnp.concatenate([grouped(b) for _, b in parts], 0).astype(dtype)[None],
     )
-    lora = attention.o_proj.lora
+    lora = projection.lora
     if lora is None:
-        inputs, outputs = attention.o_proj.kernel.shape
+        inputs, outputs = projection.kernel.shape
         out = Adapter(jnp.zeros((1, inputs, 1), dtype), jnp.zeros((1, 1, outputs), dtype))
     else:
         out = Adapter(lora.a[...].astype(dtype)[None], (lora.scale * lora.b[...]).astype(dtype)[None])

@@ -15,6 +15,7 @@ from typing import Any
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.lineage import SFT, TrainingRun
 from rmsweb_jax.qwen3_vl.checkpoint import INDEX_FILE, TensorFolder, read_shapes
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.lora import CONFIG_FILE, WEIGHTS_FILE
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import make_folder, sync_folder, write_atomic
@@ -61,6 +62,8 @@ _PROCESSOR = "Qwen3VLProcessor"
 _IMAGES, _VIDEOS = "preprocessor_config.json", "video_preprocessor_config.json"
 _TEMPLATE, _OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
 _GENERATION = "generation_config.json"
+# Before Qwen3.5's template.
+_WITHOUT_THOUGHT = "{%- set enable_thinking = false -%}\n"
 # Files that the export writes itself; a copied old chat template would contradict the new one.
 _OWN = ("config.json", INDEX_FILE, _IMAGES, _GENERATION, _TEMPLATE, _OLD_TEMPLATE)
 
@@ -185,13 +188,16 @@ def _checked_template(export: Path) -> str:
         template = json.loads((export / _OLD_TEMPLATE).read_bytes())["chat_template"]
     if not isinstance(template, str) or not template:
         raise UserError(f"{export}: the tokenizer has no chat template: copy that of its base model there")
+    if Qwen3VLConfig.from_hf(export / "config.json").text.delta is not None:
+        # A reply is what follows an empty thought; servers have no such default.
+        template, expected = _WITHOUT_THOUGHT + template, expected + "<think>\n\n</think>\n\n"
     rendered = tokenizer.apply_chat_template(
         messages, chat_template=template, tokenize=False, add_generation_prompt=True
     )
     if rendered != expected:
         raise UserError(
-            f"{export}: its chat template does not render the text that was trained on: copy that of "
-            "Qwen3-VL-Instruct there"
+            f"{export}: its chat template does not render the text that was trained on: copy that of its "
+            "base model there"
         )
     return template
 

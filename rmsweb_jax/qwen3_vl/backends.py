@@ -13,7 +13,9 @@ from jaxtyping import Int32
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.qwen3_vl.attention import TPU_LANES, Attend, AttentionConfig, attend
-from rmsweb_jax.qwen3_vl.inputs import Array
+from rmsweb_jax.qwen3_vl.delta_kernel import delta_rule_kernel
+from rmsweb_jax.qwen3_vl.gated_delta import Recur, delta_rule
+from rmsweb_jax.qwen3_vl.inputs import Array, TreeTables
 from rmsweb_jax.qwen3_vl.tree_attention.attention import tree_attention
 from rmsweb_jax.qwen3_vl.tree_attention.rule import MAX_BLOCKS, TreeKernel, visible_pairs
 from rmsweb_jax.training.mesh import ROWS
@@ -110,6 +112,27 @@ def make_attend(config: AttentionConfig, until: Int32[Array, "rows tokens"]) -> 
             f"config.row_multiple a multiple of {most}"
         )
     return _sharded(TreeKernel(block, implementation, interpret=config.interpret), until, config.mesh)
+
+
+def make_recur(config: AttentionConfig, until: Int32[Array, "rows tokens"], tables: TreeTables) -> Recur:
+    """Makes the function that computes the recurrence of `gated_delta` for given rows."""
+    until, tables = jnp.asarray(until), jax.tree.map(jnp.asarray, tables)
+    if config.backend != "pallas":
+        return lambda *parts: delta_rule(*parts, until, tables)[0]
+
+    def local(*parts: jax.Array) -> jax.Array:
+        *parts, until, entry, keep = parts
+        own = TreeTables(entry, entry, keep)  # Parents are of the convolution.
+        return delta_rule_kernel(*parts, until, own, config.interpret)
+
+    rest = until, tables.entry, tables.keep
+    mesh = config.mesh
+    if mesh is None or mesh.size == 1:
+        return lambda *parts: local(*parts, *rest)
+    heads, rows = P(ROWS, None, "tensor"), P(ROWS)
+    specs = (*[heads] * 5, rows, rows, rows)
+    sharded = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)
+    return lambda *parts: sharded(*parts, *rest)
 
 
 def _sharded(kernel: TreeKernel, until: Int32[jax.Array, "rows tokens"], mesh: Mesh | None) -> Attend:

@@ -43,9 +43,11 @@ _DTYPES = ("F32", "F16", "BF16")
 # A model's name on the Hugging Face Hub.
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _HEAD, _EMBEDDING = "lm_head.weight", "model.language_model.embed_tokens.weight"
+# Layers of Qwen3.5 that draft tokens: they are not computed, and exports carry them.
+_DRAFTS = "mtp."
 # Rows of the head that are compared at once.
 _HEAD_ROWS = 4096
-_LEAF_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight", "bias": "bias"}
+_LEAF_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
 
 
 class HFTensor(NamedTuple):
@@ -74,19 +76,22 @@ def base_state(model: Qwen3VL) -> dict[tuple[Any, ...], nnx.Variable]:
 def _hf_name(path: tuple[Any, ...], layer: int) -> str:
     *parts, leaf = path
     names = [str(part) for part in parts]
-    # Checkpoints have one list of layers; the model splits off the first ones and stacks the others.
+    # Checkpoints have one list of layers; the model splits off the first ones and stacks the others, of which
+    # those of a kind are together.
     if names[:2] == ["language_model", "first_layers"]:
         names[1] = "layers"
-    elif names[:2] in (["language_model", "layers"], ["visual", "blocks"]):
+    elif names[:2] == ["language_model", "layers"]:
+        names[2] = str(layer)
+    elif names[:2] == ["visual", "blocks"]:
         names.insert(2, str(layer))
     prefix = "" if names[0] == "lm_head" else "model."
-    return f"{prefix}{'.'.join(names)}.{_LEAF_NAMES[str(leaf)]}"
+    return f"{prefix}{'.'.join(names)}.{_LEAF_NAMES.get(str(leaf), leaf)}"
 
 
 def hf_tensors(model: Qwen3VL) -> Iterator[HFTensor]:
     """Yields every tensor of the model's checkpoint; also of abstract models."""
     config = model.config
-    vision = config.vision
+    vision, kinds = config.vision, len(config.text.layer_types)
     # The patch embedding is stored as a 3-D convolution's kernel.
     conv = (
         vision.hidden_size,
@@ -99,15 +104,18 @@ def hf_tensors(model: Qwen3VL) -> Iterator[HFTensor]:
         shape = tuple(variable.get_value().shape)
         # torch stores [outputs, inputs]; x @ kernel needs [inputs, outputs].
         transposed = path[-1] == "kernel"
-        stacked = path[:2] in (("language_model", "layers"), ("visual", "blocks"))
-        first = config.num_deepstack if path[0] == "language_model" else 0
+        in_decoder = path[:2] == ("language_model", "layers")
+        stacked = in_decoder or path[:2] == ("visual", "blocks")
+        first, step = (config.num_deepstack + path[2], kinds) if in_decoder else (0, 1)
         inner = shape[1:] if stacked else shape
         if path[:2] == ("visual", "patch_embed") and transposed:
             inner = conv
+        elif "conv1d" in path:
+            inner = (inner[1], 1, inner[0])
         elif transposed:
             inner = inner[::-1]
         for index in range(shape[0]) if stacked else (None,):
-            name = _hf_name(path, first + (index or 0))
+            name = _hf_name(path, first + step * (index or 0))
             yield HFTensor(name, inner, path, index, transposed)
 
 
@@ -183,7 +191,7 @@ def _read_part(folder: TensorFolder, tensor: HFTensor, index: tuple[slice, ...])
     into, out = index
     if len(tensor.shape) == 2:
         return folder.read(tensor.name, (out, into)).T
-    # The patch embedding is a convolution in the checkpoint: its kernel axes are our inputs.
+    # A convolution in the checkpoint: its kernel axes are our inputs.
     flat = folder.read(tensor.name, (out,))
     return flat.reshape(len(flat), -1)[:, into].T
 
@@ -230,6 +238,8 @@ def _check(model: Qwen3VL, folder: TensorFolder) -> None:
     expected, found = {tensor.name: tensor.shape for tensor in hf_tensors(model)}, dict(folder.shapes)
     # A tied checkpoint may carry the head as a copy of the embedding.
     copied_head = model.config.tie_word_embeddings and found.pop(_HEAD, None)
+    if model.config.text.delta is not None:
+        found = {name: shape for name, shape in found.items() if not name.startswith(_DRAFTS)}
     both = expected.keys() & found.keys()
     problems = {
         "missing": expected.keys() - both,
@@ -356,7 +366,10 @@ def load_model(
         shape = tuple(variables[path].get_value().shape)
         name = ".".join(map(str, path))
         sharding = mesh and NamedSharding(mesh, param_spec(variables[path], mesh, name))
-        variables[path].set_value(_load_param(weights, list(tensors), shape, param_dtype, sharding))
+        dtype = variables[path].get_value().dtype
+        variables[path].set_value(_load_param(weights, list(tensors), shape, dtype, sharding))
+    if any(name.startswith(_DRAFTS) for name in weights.shapes):
+        model.carried = str(folder)
     model.attention = choose_attention(
         config.text.head_dim, dtype, mesh, backend=attention, block=attention_block
     )
@@ -392,6 +405,7 @@ def save_model(
     They take the place of those in the folder when all are written. Host memory holds one file's tensors.
     With several processes all of them must call this; the first one writes, and all return when it has.
     Adapters are not written: merge them first (`merge_lora`), or export them (`lora.save_adapters`).
+    What the model was loaded with and does not compute is copied (`Qwen3VL.carried`).
 
     Args:
       max_file_bytes: largest file, unless a single tensor is larger.
@@ -402,12 +416,18 @@ def save_model(
     variables = base_state(model)
     tensors = {tensor.name: tensor for tensor in hf_tensors(model)}
 
+    carried = TensorFolder(Path(model.carried)) if model.carried else None
+
     def read(name: str) -> np.ndarray:
+        if carried is not None and name not in tensors:
+            return carried.read(name)
         tensor = tensors[name]
         value = gather(variables[tensor.path].get_value(), tensor.layer)
         return value.T.reshape(tensor.shape) if tensor.transposed else value
 
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    if carried is not None:
+        shapes |= {name: shape for name, shape in carried.shapes.items() if name.startswith(_DRAFTS)}
     write_folder(Path(folder), model.config, shapes, read, np.dtype(dtype), max_file_bytes)
 
 

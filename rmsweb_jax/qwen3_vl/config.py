@@ -1,4 +1,4 @@
-"""Hyper-parameters of Qwen3-VL: Hugging Face `config.json` in and out, and the released sizes by name."""
+"""Hyper-parameters of Qwen3-VL and Qwen3.5: Hugging Face `config.json` in and out, and sizes by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from rmsweb_jax.errors import UserError
 # What this implementation computes: a model with other values would load and compute nonsense. Keys that
 # transformers' model does not read change nothing there and are not read here either.
 _TEXT = {"hidden_act": "silu", "attention_bias": False, "attention_dropout": 0.0}
-_ROPE = {"rope_type": "default", "mrope_interleaved": True, "partial_rotary_factor": 1.0}
+_ROPE = {"rope_type": "default", "mrope_interleaved": True}
+# By `model_type`: Qwen3-VL, and Qwen3.5, whose later releases (3.6, 3.8) have the same one.
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "qwen3_vl": {"partial_rotary_factor": 1.0},
+    "qwen3_5": {"attn_output_gate": True, "mamba_ssm_dtype": "float32"},
+}
+# Kinds of layers.
+ATTENTION, DELTA = "full_attention", "linear_attention"
 _VISION = {"hidden_act": "gelu_pytorch_tanh"}
 _STRICT = pydantic.ConfigDict(strict=True, allow_inf_nan=False)
 # A list in JSON; what is in it stays strict.
@@ -65,11 +72,46 @@ class VisionConfig:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class DeltaConfig:
+    """Hyper-parameters of Qwen3.5's layers with a recurrence in place of attention.
+
+    Attributes:
+      interval: every layer of this number has attention, the others have the recurrence.
+      linear_conv_kernel_dim: taps of the convolution.
+      mtp_num_hidden_layers: layers for drafts, which are not computed; exports carry their weights.
+    """
+
+    interval: PositiveInt
+    linear_num_key_heads: PositiveInt
+    linear_num_value_heads: PositiveInt
+    linear_key_head_dim: PositiveInt
+    linear_value_head_dim: PositiveInt
+    linear_conv_kernel_dim: PositiveInt
+    mtp_num_hidden_layers: NonNegativeInt = 0
+
+    @property
+    def key_dim(self) -> int:
+        return self.linear_num_key_heads * self.linear_key_head_dim
+
+    @property
+    def value_dim(self) -> int:
+        return self.linear_num_value_heads * self.linear_value_head_dim
+
+    @property
+    def channels(self) -> int:
+        """Number of channels that are convolved: queries, keys and values."""
+        return 2 * self.key_dim + self.value_dim
+
+
+@dataclass(frozen=True, config=_STRICT)
 class TextConfig:
     """Hyper-parameters of the decoder.
 
     Attributes:
       mrope_section: number of rotary frequencies of the time, height and width axes.
+      partial_rotary_factor: share of a head, from its beginning, that is rotated.
+      delta: of Qwen3.5; None in Qwen3-VL. Qwen3.5 also gates the output of attention, and its norms scale by
+        1 + weight.
     """
 
     vocab_size: PositiveInt
@@ -84,6 +126,26 @@ class TextConfig:
     rope_theta: PositiveFloat = 5_000_000.0
     rms_norm_eps: PositiveFloat = 1e-6
     max_position_embeddings: PositiveInt = 262_144
+    partial_rotary_factor: PositiveFloat = 1.0
+    delta: DeltaConfig | None = None
+
+    @property
+    def rotary_dim(self) -> int:
+        return int(self.head_dim * self.partial_rotary_factor)
+
+    @property
+    def layer_types(self) -> tuple[str, ...]:
+        """Kinds of the layers that repeat: one in Qwen3-VL; in Qwen3.5 recurrences, and attention last."""
+        return (*[DELTA] * (self.delta.interval - 1 if self.delta else 0), ATTENTION)
+
+    @property
+    def num_attention_layers(self) -> int:
+        return self.num_hidden_layers // len(self.layer_types)
+
+    @property
+    def norm_offset(self) -> float:
+        """Added to the weights of norms."""
+        return 1.0 if self.delta else 0.0
 
     @property
     def query_dim(self) -> int:
@@ -96,7 +158,7 @@ class TextConfig:
 
 @dataclass(frozen=True, config=_STRICT)
 class Qwen3VLConfig:
-    """Hyper-parameters of a Qwen3-VL; hashable, so that it can be static under `jax.jit`.
+    """Hyper-parameters of a Qwen3-VL or Qwen3.5; hashable, so that it can be static under `jax.jit`.
 
     Raises:
       UserError: values contradict each other.
@@ -113,8 +175,15 @@ class Qwen3VLConfig:
     def __post_init__(self) -> None:
         text, vision = self.text, self.vision
         taps, blocks = vision.deepstack_visual_indexes, set(range(vision.depth))
+        delta, layers = text.delta, text.num_hidden_layers - len(taps)
         rules = {
-            "mrope_section must sum to head_dim / 2": 2 * sum(text.mrope_section) == text.head_dim,
+            "mrope_section must sum to half of what is rotated": 2 * sum(text.mrope_section)
+            == text.rotary_dim,
+            "num_hidden_layers must be a multiple of the interval of attention": layers
+            % len(text.layer_types)
+            == 0,
+            "linear_num_value_heads must be a multiple of linear_num_key_heads": delta is None
+            or delta.linear_num_value_heads % delta.linear_num_key_heads == 0,
             "num_attention_heads must be a multiple of num_key_value_heads": text.query_dim % text.kv_dim
             == 0,
             "vision out_hidden_size must be the text hidden_size": vision.out_hidden_size == text.hidden_size,
@@ -137,19 +206,25 @@ class Qwen3VLConfig:
         """Reads a `config.json` of transformers 4 or 5: its content, or the file at a path.
 
         Raises:
-          UserError: the file is missing or damaged, or its model is not a dense Qwen3-VL as computed here.
+          UserError: the file is missing or damaged, or it is of another model than the dense ones.
         """
         try:
             return cls._from_hf(source if isinstance(source, dict) else json.loads(Path(source).read_bytes()))
         except (OSError, ValueError, TypeError, AttributeError) as error:
             what = "this" if isinstance(source, dict) else source
             raise UserError(
-                f"{what} is not the config of a Qwen3-VL ({error}); give a model folder"
+                f"{what} is not the config of a Qwen3-VL or Qwen3.5 ({error}); give a model folder"
             ) from error
 
     @classmethod
     def _from_hf(cls, content: dict[str, Any]) -> Qwen3VLConfig:
-        _expect("", content, {"model_type": "qwen3_vl"})
+        family = content.get("model_type")
+        if family not in _FAMILIES:
+            known = " and ".join(map(repr, _FAMILIES))
+            raise UserError(
+                f"config.json: model_type is {shortened(family)}, only {known} are supported; take a dense "
+                "Qwen3-VL or Qwen3.5"
+            )
         text, vision = content.get("text_config") or {}, content.get("vision_config") or {}
         # transformers 5 writes `rope_parameters`, transformers 4 `rope_theta` and `rope_scaling`.
         rope = {**text, **(text.get("rope_parameters") or {}), **(text.get("rope_scaling") or {})}
@@ -157,7 +232,8 @@ class Qwen3VLConfig:
         for name, section in ("", content), ("text_config.", text), ("vision_config.", vision):
             _expect(name, section, {"quantization_config": None, "compression_config": None})
         _expect("text_config.", text, _TEXT)
-        _expect("text_config.", {"rope_type": rope.get("type", "default"), **rope}, _ROPE)
+        found = {"rope_type": rope.get("type", "default"), **rope}
+        _expect("text_config.", found, {**_ROPE, **_FAMILIES[family]})
         _expect("vision_config.", vision, _VISION)
         # transformers 4 calls RoPE over rows and columns "default".
         if rotary.get("rope_type") != "default":
@@ -165,11 +241,15 @@ class Qwen3VLConfig:
         if "rope_theta" not in rope:
             raise UserError("config.json: text_config lacks rope_theta; take a Qwen3-VL dense model")
         tied = {"tie_word_embeddings": text.get("tie_word_embeddings", False)}
+        delta = {"delta": None}
+        if family == "qwen3_5":
+            rope, vision = {"partial_rotary_factor": 0.25, **rope}, {**vision, "deepstack_visual_indexes": []}
+            delta = {"delta": _make(DeltaConfig, "text_config.", text, interval=_interval(text))}
         return _make(
             cls,
             "",
             tied | content,
-            text=_make(TextConfig, "text_config.", text | rope),
+            text=_make(TextConfig, "text_config.", text | rope, **delta),
             vision=_make(VisionConfig, "vision_config.", vision | rotary),
         )
 
@@ -177,6 +257,7 @@ class Qwen3VLConfig:
         """Makes the content of `config.json` in the form of the released models, for transformers 4 and 5."""
         own = dataclasses.asdict(self)
         text, vision = own.pop("text"), own.pop("vision")
+        delta, factor = text.pop("delta"), text.pop("partial_rotary_factor")
         rope = {
             "rope_type": "default",
             "mrope_interleaved": True,
@@ -186,21 +267,46 @@ class Qwen3VLConfig:
         if (theta := vision.pop("rope_theta")) != VisionConfig.rope_theta:
             vision["rope_parameters"] = {"rope_type": "axial", "rope_theta": theta}
         vision["deepstack_visual_indexes"] = [*vision["deepstack_visual_indexes"]]
-        tied = {"tie_word_embeddings": self.tie_word_embeddings}
+        family, name = "qwen3_vl", "Qwen3VLForConditionalGeneration"
+        if delta:
+            family, name = "qwen3_5", "Qwen3_5ForConditionalGeneration"
+            del vision["deepstack_visual_indexes"]
+            interval = delta.pop("interval")
+            kinds = [*self.text.layer_types] * (self.text.num_hidden_layers // interval)
+            text |= {**_FAMILIES[family], **delta, "layer_types": kinds, "full_attention_interval": interval}
+            rope |= {"rope_theta": text.pop("rope_theta"), "partial_rotary_factor": factor}
         return {
-            "architectures": ["Qwen3VLForConditionalGeneration"],
-            "model_type": "qwen3_vl",
+            "architectures": [name],
+            "model_type": family,
             **own,
             "text_config": {
-                "model_type": "qwen3_vl_text",
+                "model_type": f"{family}_text",
                 "hidden_act": "silu",
                 "attention_bias": False,
                 **text,
-                "rope_scaling": rope,
-                **tied,
+                "rope_parameters" if delta else "rope_scaling": rope,
+                "tie_word_embeddings": self.tie_word_embeddings,
             },
-            "vision_config": {"model_type": "qwen3_vl", **_VISION, **vision},
+            "vision_config": {"model_type": family, **_VISION, **vision},
         }
+
+
+def _interval(text: dict[str, Any]) -> int:
+    """Reads the interval of attention from the kinds of the layers, which have to repeat."""
+    kinds = text.get("layer_types")
+    interval = text.get("full_attention_interval", 4)
+    if kinds is None:
+        return interval
+    interval = kinds.index(ATTENTION) + 1 if ATTENTION in kinds else 0
+    expected = [
+        ATTENTION if interval and number % interval == 0 else DELTA for number in range(1, 1 + len(kinds))
+    ]
+    if not interval or kinds != expected or len(kinds) != text.get("num_hidden_layers", len(kinds)):
+        raise UserError(
+            f"config.json: text_config.layer_types is {shortened(kinds)}: only recurrences with one layer of "
+            "attention after each so many are supported; take a dense Qwen3.5"
+        )
+    return interval
 
 
 def _expect(name: str, section: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -208,7 +314,7 @@ def _expect(name: str, section: dict[str, Any], expected: dict[str, Any]) -> Non
         if (found := section.get(key, value)) != value:
             raise UserError(
                 f"config.json: {name}{key} is {shortened(found)}, only {value!r} is supported; take a dense "
-                "Qwen3-VL without quantization"
+                "Qwen3-VL or Qwen3.5 without quantization"
             )
 
 
@@ -286,7 +392,69 @@ _TINY = Qwen3VLConfig(
     vision_end_token_id=509,
 )
 
+
+def _delta_size(
+    hidden: int, intermediate: int, layers: int, heads: int, value_heads: int, large: bool = True
+) -> Qwen3VLConfig:
+    """Makes the config of a released Qwen3.5; the large ones have another vision tower, and an own head."""
+    delta = DeltaConfig(
+        interval=4,
+        linear_num_key_heads=16,
+        linear_num_value_heads=value_heads,
+        linear_key_head_dim=128,
+        linear_value_head_dim=128,
+        linear_conv_kernel_dim=4,
+        mtp_num_hidden_layers=1,
+    )
+    text = TextConfig(
+        vocab_size=248_320,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=4,
+        head_dim=256,
+        mrope_section=(11, 11, 10),
+        rope_theta=10_000_000.0,
+        partial_rotary_factor=0.25,
+        delta=delta,
+    )
+    like = _size(hidden, 1, 4, heads, large).vision
+    vision = dataclasses.replace(like, deepstack_visual_indexes=())
+    ids = {
+        "image_token_id": 248_056,
+        "video_token_id": 248_057,
+        "vision_start_token_id": 248_053,
+        "vision_end_token_id": 248_054,
+    }
+    return Qwen3VLConfig(text, vision, tie_word_embeddings=not large, **ids)
+
+
+_TINY_DELTA = dataclasses.replace(
+    _TINY,
+    text=dataclasses.replace(
+        _TINY.text,
+        num_hidden_layers=8,
+        head_dim=32,
+        partial_rotary_factor=0.25,
+        mrope_section=(2, 1, 1),
+        delta=DeltaConfig(
+            interval=4,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            linear_key_head_dim=16,
+            linear_value_head_dim=16,
+            linear_conv_kernel_dim=4,
+        ),
+    ),
+    vision=dataclasses.replace(_TINY.vision, deepstack_visual_indexes=()),
+)
+
 SIZES: dict[str, Qwen3VLConfig] = {
+    "tiny_qwen35": _TINY_DELTA,
+    "qwen35_4b": _delta_size(2560, 9216, 32, 16, 32, large=False),
+    "qwen35_9b": _delta_size(4096, 12_288, 32, 16, 32),
+    "qwen35_27b": _delta_size(5120, 17_408, 64, 24, 48),
     "tiny": _TINY,
     "2b": _size(2048, 6144, 28, 16),
     "4b": _size(2560, 9728, 36, 32),

@@ -42,13 +42,24 @@ def causal_pairs(length: int) -> int:
 
 
 def decoder_flops(config: Qwen3VLConfig, tokens: int, pairs: int) -> int:
-    """Counts one forward pass of all decoder layers."""
-    text = config.text
-    projections = text.hidden_size * (2 * text.query_dim + 2 * text.kv_dim)
-    mlp = 3 * text.hidden_size * text.intermediate_size
+    """Counts one forward pass of all decoder layers.
+
+    A recurrence counts as if it were computed token by token; chunks take more operations in less time.
+    """
+    text, layers = config.text, config.text.num_attention_layers
+    gate = text.query_dim if text.delta else 0
+    projections = text.hidden_size * (2 * text.query_dim + gate + 2 * text.kv_dim)
     # Scores, then values: head_dim multiply-adds each for a pair and a query head.
-    attention = 2 * text.query_dim * pairs
-    return 2 * text.num_hidden_layers * (tokens * (projections + mlp) + attention)
+    mixers = layers * (tokens * projections + 2 * text.query_dim * pairs)
+    if (delta := text.delta) is not None:
+        heads = delta.linear_num_value_heads
+        state = heads * delta.linear_key_head_dim * delta.linear_value_head_dim
+        projections = text.hidden_size * (delta.channels + 2 * delta.value_dim + 2 * heads)
+        # The state is read by the key, added to, and read by the query.
+        own = 3 * state + delta.linear_conv_kernel_dim * delta.channels
+        mixers += (text.num_hidden_layers - layers) * tokens * (projections + own)
+    mlp = 3 * text.hidden_size * text.intermediate_size
+    return 2 * (mixers + text.num_hidden_layers * tokens * mlp)
 
 
 def head_flops(config: Qwen3VLConfig, scored: int) -> int:

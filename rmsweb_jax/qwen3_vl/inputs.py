@@ -48,6 +48,29 @@ class VisionInputs:
     window: int = struct.field(pytree_node=False, default=0)
 
 
+# Tokens of a chunk; rows are padded to a multiple of it.
+CHUNK = 64
+
+
+@struct.dataclass
+class TreeTables:
+    """Where states come from and are kept, of the rows of a batch whose width is padded to whole chunks.
+
+    A chunk has a state for each of its `slots` kept forks, besides the one that the chunk before it ends
+    with.
+
+    Attributes:
+      parent: token before each token in its branch; -1 begins a tree.
+      entry: state with which the token's path enters its chunk: -1 zero, 0 that of the chunk before, s that
+        of slot s - 1.
+      keep: token of the chunk after which the state is kept in a slot; -1 leaves the slot as it is.
+    """
+
+    parent: Int32[Array, "rows tokens"]
+    entry: Int32[Array, "rows padded"]
+    keep: Int32[Array, "rows chunks slots"]
+
+
 @struct.dataclass
 class ModelInputs:
     """A batch of rows.
@@ -58,6 +81,7 @@ class ModelInputs:
         before `until[k]`. Padding has its own next position, so that no other token sees it.
       image_index: row of the merged vision features that is placed at the token; -1 is text.
       vision: the images, or None if the batch has none, which skips the vision tower.
+      tables: of the recurrence, see `tree_tables`; None for models without one.
     """
 
     tokens: Int32[Array, "rows tokens"]
@@ -65,6 +89,53 @@ class ModelInputs:
     until: Int32[Array, "rows tokens"]
     image_index: Int32[Array, "rows tokens"]
     vision: VisionInputs | None = None
+    tables: TreeTables | None = None
+
+
+def tree_tables(until: Int32[np.ndarray, "rows tokens"], chunk: int = CHUNK) -> TreeTables:
+    """Makes the tables of rows from where each token's branch ends, see `ModelInputs.until`."""
+    width = until.shape[1]
+    padding = -width % chunk
+    ends = np.arange(width + 1, width + padding + 1, dtype=np.int32)
+    rows = [_row_tables(np.concatenate([row, ends]), chunk) for row in until]
+    # At least one, so that rows without a fork have the shapes of those with forks of one level.
+    slots = max(1, *(keep.shape[1] for *_, keep in rows))
+    parents, entries, keeps = zip(*rows, strict=True)
+    keeps = [np.pad(one, ((0, 0), (0, slots - one.shape[1])), constant_values=-1) for one in keeps]
+    return TreeTables(np.stack(parents)[:, :width], np.stack(entries), np.stack(keeps))
+
+
+def _row_tables(until: np.ndarray, chunk: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    at = np.arange(len(until), dtype=np.int32)
+    # A fork is a token whose branch goes on in another one.
+    forks = np.flatnonzero((until[:-1] != until[1:]) & (until[:-1] > at[1:])).astype(np.int32)
+
+    def last_fork(tokens: np.ndarray, before: np.ndarray) -> np.ndarray:
+        """The last fork before a position whose branch holds the token, or -1."""
+        holds = (forks < before[:, None]) & (until[forks] > tokens[:, None])
+        return np.where(holds, forks, -1).max(axis=1, initial=-1).astype(np.int32)
+
+    parent = at - 1
+    breaks = np.flatnonzero(until[:-1] <= at[1:]).astype(np.int32) + 1
+    parent[breaks] = last_fork(breaks, breaks)
+    start = at // chunk * chunk
+    # The last token before the chunk that is on the path.
+    is_carry = (start > 0) & (until[np.maximum(start - 1, 0)] > at)
+    outside = np.where(is_carry, start - 1, last_fork(at, start))
+    kept = np.unique(outside[(outside >= 0) & ~is_carry])
+    # As many slots as kept forks on one path: those of one level are never needed at once.
+    level = ((kept[:, None] > kept) & (until[kept] > kept[:, None])).sum(axis=1)
+    slot = dict(zip(kept.tolist(), level.tolist(), strict=True))
+    entry = np.asarray(
+        [
+            0 if carry else 1 + slot[one] if one >= 0 else -1
+            for one, carry in zip(outside, is_carry, strict=True)
+        ],
+        np.int32,
+    )
+    keep = np.full((len(until) // chunk, int(level.max(initial=-1)) + 1), -1, np.int32)
+    keep[kept // chunk, level] = kept % chunk
+    return parent, entry, keep
 
 
 def _patch_coordinates(grid: Grid, merge: int) -> Int32[np.ndarray, "patches 2"]:

@@ -123,24 +123,28 @@ class Linear(nnx.Module):
 
 
 def rms_norm(
-    x: Float[jax.Array, "*lead size"], scale: Float[jax.Array, " size"], eps: float
+    x: Float[jax.Array, "*lead size"], scale: Float[jax.Array, " size"], eps: float, offset: float = 0.0
 ) -> Float[jax.Array, "*lead size"]:
     """Normalizes the last axis by its root mean square, in float32; returns the dtype of `x`."""
     # A bfloat16 mean of squares over thousands of entries would have two or three digits.
     x32 = x.astype(jnp.float32)
     x32 = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), -1, keepdims=True) + eps)
-    return (scale.astype(jnp.float32) * x32).astype(x.dtype)
+    return ((offset + scale.astype(jnp.float32)) * x32).astype(x.dtype)
 
 
 class RMSNorm(nnx.Module):
-    """RMS normalization over the last axis, in float32."""
+    """RMS normalization over the last axis, in float32.
 
-    def __init__(self, size: int, *, eps: float, param_dtype: Any):
-        self.scale = nnx.Param(jnp.ones((size,), param_dtype))
-        self.eps = eps
+    Attributes:
+      scale: what `offset` is added to.
+    """
+
+    def __init__(self, size: int, *, eps: float, param_dtype: Any, offset: float = 0.0):
+        self.scale = nnx.Param(jnp.full((size,), 1 - offset, param_dtype))
+        self.eps, self.offset = eps, offset
 
     def __call__(self, x: Float[jax.Array, "*lead size"]) -> Float[jax.Array, "*lead size"]:
-        return rms_norm(x, self.scale[...], self.eps)
+        return rms_norm(x, self.scale[...], self.eps, self.offset)
 
 
 class LayerNorm(nnx.Module):
@@ -186,9 +190,14 @@ def rotate(
     cos: Float32[jax.Array, "*#lead half_dim"],
     sin: Float32[jax.Array, "*#lead half_dim"],
 ) -> Float[jax.Array, "*lead heads head_dim"]:
-    """Applies rotary embeddings: rotates each entry of a head's first half with one of its second half."""
+    """Applies rotary embeddings: rotates each entry of a head's first half with one of its second half.
+
+    Only the first entries of a head are rotated if the table is for fewer.
+    """
     # The same angles for all heads. Halves, not neighbouring pairs as in the RoPE paper: checkpoints of
     # Llama-like models are stored for this order.
     cos, sin = cos[..., None, :], sin[..., None, :]
-    first, second = jnp.split(x.astype(jnp.float32), 2, -1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1).astype(x.dtype)
+    size = cos.shape[-1]
+    first, second, rest = jnp.split(x.astype(jnp.float32), [size, 2 * size], -1)
+    rotated = [first * cos - second * sin, second * cos + first * sin, rest]
+    return jnp.concatenate(rotated, -1).astype(x.dtype)

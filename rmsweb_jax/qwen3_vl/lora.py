@@ -38,10 +38,15 @@ QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FUSED = "self_attn.qkv_lora"
 _MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 
-# Adapted modules of a decoder layer: those of SFT, and those of RL with one adapter for q, k and v.
+_DELTA_IN = tuple(f"linear_attn.in_proj_{name}" for name in ("qkv", "z", "b", "a"))
+
+# Adapted modules of a decoder layer: those of SFT, and those of RL with one adapter for q, k and v. The paper
+# adapts what attention projects in and out: in layers with a recurrence that of its queries, keys and values,
+# or nothing ("attention_only").
 TARGETS: dict[str, tuple[str, ...]] = {
-    "all_linear": (*QKV, "self_attn.o_proj", *_MLP),
-    "attention": (FUSED, "self_attn.o_proj"),
+    "all_linear": (*QKV, "self_attn.o_proj", *_DELTA_IN, "linear_attn.out_proj", *_MLP),
+    "attention": (FUSED, "self_attn.o_proj", "linear_attn.in_proj_qkv", "linear_attn.out_proj"),
+    "attention_only": (FUSED, "self_attn.o_proj"),
 }
 VISION_TARGETS = ("attn.qkv", "attn.proj", "mlp.linear_fc1", "mlp.linear_fc2")
 
@@ -53,12 +58,14 @@ class LayerStack(NamedTuple):
       prefix: the layers' names in a checkpoint, up to their numbers.
       first: number of the first layer.
       count: number of stacked layers; None for a single layer.
+      step: from the number of one to that of the next.
     """
 
     prefix: str
     first: int
     count: int | None
     layer: nnx.Module
+    step: int = 1
 
     def linear(self, name: str) -> Linear:
         """Returns a linear layer by its name within the layer, such as "self_attn.q_proj"."""
@@ -68,19 +75,27 @@ class LayerStack(NamedTuple):
     def is_decoder(self) -> bool:
         return isinstance(self.layer, DecoderLayer)
 
+    def has_attention(self) -> bool:
+        return isinstance(self.layer, DecoderLayer) and self.layer.self_attn is not None
+
     def names(self) -> tuple[str, ...]:
         """Returns the names of the linear layers that can be adapted."""
-        return TARGETS["all_linear"] if self.is_decoder() else VISION_TARGETS
+        return self.targets("all_linear") if self.is_decoder() else VISION_TARGETS
+
+    def targets(self, name: str) -> tuple[str, ...]:
+        """Returns the modules of `TARGETS` that a decoder layer has."""
+        return tuple(one for one in TARGETS[name] if getattr(self.layer, one.split(".")[0]) is not None)
 
     def numbers(self) -> list[tuple[int, int | None]]:
         """Returns the number of each layer in the checkpoint, and its index in the stack."""
         indices = [None] if self.count is None else range(self.count)
-        return [(self.first + (index or 0), index) for index in indices]
+        return [(self.first + self.step * (index or 0), index) for index in indices]
 
     def adapters(self) -> Iterator[tuple[str, LoRA]]:
         """Yields the adapters, each with the name of its module."""
-        if isinstance(self.layer, DecoderLayer) and self.layer.self_attn.qkv_lora is not None:
-            yield FUSED, self.layer.self_attn.qkv_lora
+        attention = self.layer.self_attn if isinstance(self.layer, DecoderLayer) else None
+        if attention is not None and attention.qkv_lora is not None:
+            yield FUSED, attention.qkv_lora
         for name in self.names():
             lora = self.linear(name).lora
             if lora is not None:
@@ -96,7 +111,7 @@ class LayerStack(NamedTuple):
         """Sets or removes the adapter of a module."""
         if name != FUSED:
             self.linear(name).lora = nnx.data(lora)
-        elif isinstance(self.layer, DecoderLayer):
+        elif isinstance(self.layer, DecoderLayer) and self.layer.self_attn is not None:
             self.layer.self_attn.qkv_lora = nnx.data(lora)
 
     def parts(self, name: str, b: jax.Array) -> list[tuple[str, jax.Array]]:
@@ -112,9 +127,10 @@ def layer_stacks(model: Qwen3VL) -> list[LayerStack]:
     """Returns all layers that can be adapted: the decoder's first and stacked ones, the vision blocks."""
     language, prefix = model.language_model, "model.language_model.layers."
     parts = [LayerStack(prefix, number, None, layer) for number, layer in enumerate(language.first_layers)]
-    first = len(parts)
-    if language.layers is not None:
-        parts.append(LayerStack(prefix, first, model.config.text.num_hidden_layers - first, language.layers))
+    first, kinds = len(parts), len(language.layers)
+    for number, layer in enumerate(language.layers):
+        count = (model.config.text.num_hidden_layers - first) // kinds
+        parts.append(LayerStack(prefix, first + number, count, layer, kinds))
     return [*parts, LayerStack("model.visual.blocks.", 0, model.config.vision.depth, model.visual.blocks)]
 
 
@@ -127,7 +143,7 @@ def add_lora(model: Qwen3VL, config: LoRAConfig, rngs: nnx.Rngs) -> None:
     if count_parameters(model)["adapters"]:
         raise ValueError("the model has adapters already; merge_lora first")
     for stack in layer_stacks(model):
-        for name in TARGETS[config.targets] if stack.is_decoder() else VISION_TARGETS * config.vision:
+        for name in stack.targets(config.targets) if stack.is_decoder() else VISION_TARGETS * config.vision:
             stack.put(name, make_lora(stack, name, config, rngs.params()))
 
 
@@ -203,19 +219,21 @@ def to_peft_tensors(model: Qwen3VL) -> dict[str, np.ndarray]:
     return out
 
 
-def peft_config(config: LoRAConfig, listed: bool = False) -> dict[str, Any]:
-    """Makes the content of PEFT's `adapter_config.json`.
+def peft_config(model: Qwen3VL, config: LoRAConfig, listed: bool = False) -> dict[str, Any]:
+    """Makes the content of PEFT's `adapter_config.json`, for adapters of this model.
 
     Args:
       listed: names the modules of adapters on the vision tower as well, since servers read no patterns.
     """
-    decoder = [part for name in TARGETS[config.targets] for part in (QKV if name == FUSED else (name,))]
+    stacks = [stack for stack in layer_stacks(model) if stack.is_decoder()]
+    targets = dict.fromkeys(name for stack in stacks for name in stack.targets(config.targets))
+    decoder = [part for name in targets for part in (QKV if name == FUSED else (name,))]
     names = [*decoder, *VISION_TARGETS * config.vision]
-    targets: Any = sorted({name.split(".")[-1] for name in names})
+    modules: Any = sorted({name.split(".")[-1] for name in names})
     if config.vision and not listed:
         # Over whole paths: "proj" and "linear_fc1" alone match the patch embedding and mergers, too.
         layers = (("language_model.layers", decoder), ("visual.blocks", VISION_TARGETS))
-        targets = "|".join(
+        modules = "|".join(
             rf"(.*\.)?{re.escape(prefix)}\.\d+\.({'|'.join(map(re.escape, parts))})"
             for prefix, parts in layers
         )
@@ -226,7 +244,7 @@ def peft_config(config: LoRAConfig, listed: bool = False) -> dict[str, Any]:
         "lora_alpha": config.alpha,
         "lora_dropout": config.dropout,
         "bias": "none",
-        "target_modules": targets,
+        "target_modules": modules,
     }
 
 
@@ -272,7 +290,7 @@ def save_adapters(
     folder, tensors = Path(folder), to_peft_tensors(model)
     if not tensors:
         raise ValueError("the model has no adapters")
-    settings = peft_config(config, listed) | {"base_model_name_or_path": base, "inference_mode": True}
+    settings = peft_config(model, config, listed) | {"base_model_name_or_path": base, "inference_mode": True}
     if jax.process_index() == 0:
         with file_errors(folder, "free space or choose another folder"):
             make_folder(folder)
@@ -309,10 +327,10 @@ def load_adapters(model: Qwen3VL, folder: str | os.PathLike[str]) -> None:
         modules.keys() == {*QKV, "self_attn.o_proj"}
         and all(np.array_equal(modules[QKV[0]][0], modules[name][0]) for name in QKV)
         for stack, modules in stacks
-        if stack.is_decoder()
+        if stack.has_attention()
     )
     for stack, modules in stacks:
-        if fused and stack.is_decoder():
+        if fused and stack.has_attention():
             (a, *_), b = zip(*(modules.pop(name) for name in QKV), strict=True)
             modules[FUSED] = a, np.concatenate(b, axis=-1)
         for name, (a, b) in modules.items():

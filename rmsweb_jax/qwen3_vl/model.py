@@ -11,7 +11,7 @@ from flax import nnx
 from jaxtyping import Bool, Float, Float32, Int32, Key
 
 from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.backends import make_attend
+from rmsweb_jax.qwen3_vl.backends import make_attend, make_recur
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
 from rmsweb_jax.qwen3_vl.layers import Linear
@@ -42,6 +42,9 @@ class Qwen3VL(nnx.Module):
       attention: back end of the decoder's attention.
       embedding_std: standard deviation of fresh embeddings; that of kernels is 1 / sqrt(inputs).
 
+    Attributes:
+      carried: folder of the checkpoint with tensors that are not computed, which exports copy; "": none.
+
     Raises:
       ValueError: the rematerialization policy is unknown.
     """
@@ -69,6 +72,7 @@ class Qwen3VL(nnx.Module):
             else Linear(config.text.hidden_size, config.text.vocab_size, ("embed", "vocab"), **kw)
         )
         self.config = config
+        self.carried = ""
         self.attention = attention or AttentionConfig()
         self.dtype = dtype
 
@@ -106,6 +110,8 @@ class Qwen3VL(nnx.Module):
             deepstack,
             adapters=adapters,
             dropout_key=dropout_key,
+            recur=None if inputs.tables is None else make_recur(self.attention, inputs.until, inputs.tables),
+            parent=None if inputs.tables is None else jnp.asarray(inputs.tables.parent),
             mesh=self.attention.mesh,
             return_kv=return_kv,
         )

@@ -1,9 +1,9 @@
 """Encodes chat messages as tokens and patches, and decodes replies to text.
 
 System: `<|im_start|>system\\n...<|im_end|>\\n`; user: `<|im_start|>user\\n...<|im_end|>\\n`; the prompt ends
-  with `<|im_start|>assistant\\n`; a reply ends with `<|im_end|>`, and `\\n` follows. Only this module writes
-  control
-tokens: text that looks like one, for example on a web page, is encoded as plain text.
+with `<|im_start|>assistant\\n`, in Qwen3.5 also an empty thought; a reply ends with `<|im_end|>`, and `\\n`
+follows. Only this module writes control tokens: text that looks like one, for example on a web page, is
+encoded as plain text.
 """
 
 from __future__ import annotations
@@ -248,6 +248,11 @@ class Processor:
         self.start_id: int = vocabulary["<|im_start|>"]
         self.end_id: int = vocabulary["<|im_end|>"]
         self._newline = self.encode_text("\n")
+        self._opening = self.encode_text("assistant\n")
+        if config.text.delta is not None and "<think>" in vocabulary:
+            # As Qwen3.5's own template without thinking: a reply is what follows an empty thought.
+            blank = self.encode_text("\n\n")
+            self._opening += [vocabulary["<think>"], *blank, vocabulary["</think>"], *blank]
         # The most characters that a token stands for.
         self.longest_token: int = max(map(len, vocabulary))
         vision = {vocabulary[name] for name in _VISION_TOKENS if name in vocabulary}
@@ -330,7 +335,7 @@ class Processor:
                         "supported; send single frames of a video"
                     )
             tokens += [*self._encode(message.role, text), self.end_id, *self._newline]
-        return [*tokens, self.start_id, *self.encode_text("assistant\n")], tuple(grids)
+        return [*tokens, self.start_id, *self._opening], tuple(grids)
 
     def encode_response(self, text: str, *, newline: bool = False) -> EncodedResponse:
         """Encodes a reply with its `<|im_end|>`, and if `newline` the newline after it (for SFT)."""

@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig
 from rmsweb_jax.training.config import MeshConfig
 from rmsweb_jax.training.mesh import AXES, constrain
 
@@ -41,8 +41,9 @@ def axis_sizes(config: Qwen3VLConfig) -> dict[str, Axis]:
         "embed": Axis(text.hidden_size),
         "heads": Axis(text.num_attention_heads, text.head_dim),
         "kv_heads": Axis(text.num_key_value_heads, text.head_dim),
-        "qkv": Axis(text.query_dim + 2 * text.kv_dim),
+        "qkv": Axis((1 + (text.delta is not None)) * text.query_dim + 2 * text.kv_dim),
         "mlp": Axis(text.intermediate_size),
+        **_delta_axes(text),
         "patch": Axis(vision.patch_dim),
         "vision_positions": Axis(vision.num_position_embeddings),
         "vision_embed": Axis(vision.hidden_size),
@@ -51,6 +52,20 @@ def axis_sizes(config: Qwen3VLConfig) -> dict[str, Axis]:
         "vision_mlp": Axis(vision.intermediate_size),
         "merged": Axis(vision.hidden_size * vision.merge_unit),
         "merger_mlp": Axis(vision.hidden_size * vision.merge_unit),
+    }
+
+
+def _delta_axes(text: TextConfig) -> dict[str, Axis]:
+    """Axes of what Qwen3.5 has alone; a query and its gate are a block, as are a key head and its values."""
+    if (delta := text.delta) is None:
+        return {}
+    heads = delta.linear_num_key_heads
+    return {
+        "gated_heads": Axis(text.num_attention_heads, 2 * text.head_dim),
+        "delta_qkv": Axis(delta.channels),
+        "delta_value": Axis(heads, delta.value_dim // heads),
+        "delta_heads": Axis(heads, delta.linear_num_value_heads // heads),
+        "taps": Axis(delta.linear_conv_kernel_dim),
     }
 
 
@@ -63,6 +78,10 @@ RULES = {
     "heads": "tensor",
     "kv_heads": "tensor",
     "mlp": "tensor",
+    # The matrix of queries, keys and values is whole: they follow one another in it, each with its heads.
+    "gated_heads": "tensor",
+    "delta_value": "tensor",
+    "delta_heads": "tensor",
     "vision_embed": "fsdp",
     "vision_heads": "tensor",
     "vision_qkv": "tensor",

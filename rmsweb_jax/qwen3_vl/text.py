@@ -12,7 +12,8 @@ from jax.sharding import Mesh
 from jaxtyping import Float, Float32, Int32, Key
 
 from rmsweb_jax.qwen3_vl.attention import Attend
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig
+from rmsweb_jax.qwen3_vl.config import ATTENTION, Qwen3VLConfig, TextConfig
+from rmsweb_jax.qwen3_vl.gated_delta import GatedDeltaNet, Recur
 from rmsweb_jax.qwen3_vl.inputs import Array
 from rmsweb_jax.qwen3_vl.layers import Embedding, Linear, LoRA, RMSNorm, rotate
 from rmsweb_jax.qwen3_vl.sharding import gather_weights
@@ -41,6 +42,8 @@ class LayerContext(NamedTuple):
       cos, sin: rotary table.
       attend: the attention rule of the batch's rows.
       adapters: True applies LoRA.
+      recur, parent: the recurrence over the batch's rows, and each token's parent, see `TreeTables`; None in
+        models without one.
       mesh: the mesh of the model, if any.
     """
 
@@ -48,6 +51,8 @@ class LayerContext(NamedTuple):
     sin: Float32[jax.Array, "rows tokens half_dim"]
     attend: Attend
     adapters: bool
+    recur: Recur | None = None
+    parent: Int32[Array, "rows tokens"] | None = None
     mesh: Mesh | None = None
 
 
@@ -60,14 +65,15 @@ def mrope_cos_sin(
     width, and all others the time.
 
     Returns:
-      Cosines and sines; `half_dim` is head_dim / 2.
+      Cosines and sines; `half_dim` is half of what is rotated of a head.
     """
     # Interleaved, and not one block of frequencies per axis as in Qwen2-VL: each axis gets high and low ones.
-    axis = np.zeros(config.head_dim // 2, np.int32)
+    axis = np.zeros(config.rotary_dim // 2, np.int32)
     for which in (1, 2):
         axis[which : 3 * config.mrope_section[which] : 3] = which
     # In float32, as the reference computes them.
-    exponent = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
+    size = config.rotary_dim
+    exponent = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
     frequencies = (1.0 / np.float32(config.rope_theta) ** exponent).astype(np.float32)
     # A sum over the axes and not a gather: XLA would fuse a gather, and the sines after it, into every layer.
     angles = jnp.zeros((), jnp.float32)
@@ -112,21 +118,25 @@ def module_keys(key: Key[jax.Array, ""] | None, count: int) -> Keys:
 
 
 class Attention(nnx.Module):
-    """Grouped-query attention with normalized queries and keys.
+    """Grouped-query attention with normalized queries and keys; in Qwen3.5 its output is gated.
 
     Attributes:
+      q_proj: of a gated one each head's query and then its gate.
       qkv_lora: the adapter that RL trains, with one A for q, k and v (the paper's targets).
     """
 
     def __init__(self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any):
         kw: dict[str, Any] = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
-        self.q_proj = Linear(config.hidden_size, config.query_dim, ("embed", "heads"), **kw)
+        self.gated = config.delta is not None
+        queries, axis = (1 + self.gated) * config.query_dim, "gated_heads" if self.gated else "heads"
+        self.q_proj = Linear(config.hidden_size, queries, ("embed", axis), **kw)
         self.k_proj = Linear(config.hidden_size, config.kv_dim, ("embed", "kv_heads"), **kw)
         self.v_proj = Linear(config.hidden_size, config.kv_dim, ("embed", "kv_heads"), **kw)
         self.o_proj = Linear(config.query_dim, config.hidden_size, ("heads", "embed"), **kw)
         # Over each head's own entries; Qwen3 has these instead of biases on q, k and v.
-        self.q_norm = RMSNorm(config.head_dim, eps=config.rms_norm_eps, param_dtype=param_dtype)
-        self.k_norm = RMSNorm(config.head_dim, eps=config.rms_norm_eps, param_dtype=param_dtype)
+        norm: dict[str, Any] = {"eps": config.rms_norm_eps, "offset": config.norm_offset}
+        self.q_norm = RMSNorm(config.head_dim, param_dtype=param_dtype, **norm)
+        self.k_norm = RMSNorm(config.head_dim, param_dtype=param_dtype, **norm)
         self.qkv_lora: LoRA | None = nnx.data(None)
         self.head_dim = config.head_dim
 
@@ -148,10 +158,13 @@ class Attention(nnx.Module):
             dq, dk, dv = jnp.split(self.qkv_lora(x, keys[0]), splits, axis=-1)
             q, k, v = q + dq, k + dk, v + dv
         q, k, v = (part.reshape(*part.shape[:-1], -1, self.head_dim) for part in (q, k, v))
+        q, gate = (q[..., ::2, :], q[..., 1::2, :]) if self.gated else (q, None)
         # Qwen3 normalizes queries and keys per head, before the rotation.
         q = rotate(self.q_norm(q), context.cos, context.sin)
         k = rotate(self.k_norm(k), context.cos, context.sin)
         mixed = context.attend(q, k, v)
+        if gate is not None:
+            mixed = mixed * jax.nn.sigmoid(gate)
         return self.o_proj(mixed.reshape(*x.shape[:-1], -1), adapters=lora, key=keys[3]), k, v
 
 
@@ -171,27 +184,51 @@ class MLP(nnx.Module):
 
 
 class DecoderLayer(nnx.Module):
-    """Attention and MLP with residual connections, normalized before each."""
+    """Attention or a recurrence, and an MLP, with residual connections, normalized before each.
 
-    def __init__(self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any):
+    Attributes:
+      self_attn, linear_attn: one of them is None.
+    """
+
+    def __init__(
+        self,
+        config: TextConfig,
+        *,
+        rngs: nnx.Rngs,
+        dtype: Any,
+        param_dtype: Any,
+        kind: str = ATTENTION,
+    ):
         kw: dict[str, Any] = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
-        self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, param_dtype=param_dtype)
-        self.self_attn = Attention(config, **kw)
-        self.post_attention_layernorm = RMSNorm(
-            config.hidden_size, eps=config.rms_norm_eps, param_dtype=param_dtype
-        )
+        norm: dict[str, Any] = {"eps": config.rms_norm_eps, "offset": config.norm_offset}
+        self.input_layernorm = RMSNorm(config.hidden_size, param_dtype=param_dtype, **norm)
+        self.self_attn: Attention | None = nnx.data(None)
+        self.linear_attn: GatedDeltaNet | None = nnx.data(None)
+        if kind == ATTENTION:
+            self.self_attn = Attention(config, **kw)
+        elif config.delta is not None:
+            eps = config.rms_norm_eps
+            self.linear_attn = GatedDeltaNet(config.hidden_size, config.delta, eps=eps, **kw)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, param_dtype=param_dtype, **norm)
         self.mlp = MLP(config, **kw)
 
     def __call__(
         self, x: Hidden, context: LayerContext, key: Key[jax.Array, ""] | None
-    ) -> tuple[Hidden, tuple[jax.Array, jax.Array]]:
-        """Returns the output and the layer's rotated keys and values."""
-        # For q, k, v, o, gate, up and down.
-        keys = module_keys(key, 7)
-        mixed, k, v = self.self_attn(self.input_layernorm(x), context, keys[:4])
+    ) -> tuple[Hidden, tuple[jax.Array, ...]]:
+        """Returns the output, and of attention the rotated keys and the values."""
+        normed = self.input_layernorm(x)
+        kv: tuple[jax.Array, ...] = ()
+        if self.self_attn is not None:
+            # For q, k, v, o; and gate, up and down.
+            keys = module_keys(key, 4 + 3)
+            mixed, *kv = self.self_attn(normed, context, keys[:-3])
+        else:
+            assert self.linear_attn is not None and context.recur is not None and context.parent is not None
+            keys = module_keys(key, 5 + 3)
+            mixed = self.linear_attn(normed, context.recur, context.parent, context.adapters, keys[:-3])
         x = x + mixed
-        x = x + self.mlp(self.post_attention_layernorm(x), context.adapters, keys[4:])
-        return x, (k, v)
+        x = x + self.mlp(self.post_attention_layernorm(x), context.adapters, keys[-3:])
+        return x, tuple(kv)
 
 
 def stack_modules(make: Any, count: int, rngs: nnx.Rngs) -> Any:
@@ -206,7 +243,8 @@ class LanguageModel(nnx.Module):
 
     Attributes:
       first_layers: the layers after which DeepStack features are added, one module each.
-      layers: all others, stacked, which a scan compiles once.
+      layers: all others, stacked by their place in the kinds of layers that repeat: a scan compiles these
+        once.
     """
 
     def __init__(
@@ -227,12 +265,15 @@ class LanguageModel(nnx.Module):
         self.first_layers = nnx.List(
             [DecoderLayer(text, rngs=rngs, **kw) for _ in range(config.num_deepstack)]
         )
-        self.layers: DecoderLayer | None = stack_modules(
-            lambda rngs: DecoderLayer(text, rngs=rngs, **kw),
-            text.num_hidden_layers - config.num_deepstack,
-            rngs,
+        repeats = (text.num_hidden_layers - config.num_deepstack) // len(text.layer_types)
+
+        def stacked(kind: str) -> Any:
+            return stack_modules(lambda rngs: DecoderLayer(text, rngs=rngs, kind=kind, **kw), repeats, rngs)
+
+        self.layers = nnx.List([stacked(kind) for kind in text.layer_types * (repeats > 0)])
+        self.norm = RMSNorm(
+            text.hidden_size, eps=text.rms_norm_eps, param_dtype=param_dtype, offset=text.norm_offset
         )
-        self.norm = RMSNorm(text.hidden_size, eps=text.rms_norm_eps, param_dtype=param_dtype)
         self.config = text
         self.remat = remat
 
@@ -245,6 +286,8 @@ class LanguageModel(nnx.Module):
         *,
         adapters: bool,
         dropout_key: Key[jax.Array, ""] | None,
+        recur: Recur | None = None,
+        parent: Int32[Array, "rows tokens"] | None = None,
         mesh: Mesh | None = None,
         return_kv: bool = False,
     ) -> tuple[Hidden, KeyValues | None]:
@@ -255,11 +298,13 @@ class LanguageModel(nnx.Module):
           positions: rotary positions on the time, height and width axes.
           attend: the attention rule of the batch's rows.
           deepstack: additions after each of the first layers, zero at text; empty without images.
+          recur, parent: see `LayerContext`.
 
         Returns:
-          Hidden states after the final norm, and keys and values of all layers if `return_kv`.
+          Hidden states after the final norm, and keys and values of all layers with attention if `return_kv`.
         """
-        context = LayerContext(*mrope_cos_sin(positions, self.config), attend, adapters, mesh)
+        cos, sin = mrope_cos_sin(positions, self.config)
+        context = LayerContext(cos, sin, attend, adapters, recur, parent, mesh)
         num_first = len(self.first_layers)
         keys = module_keys(dropout_key, self.config.num_hidden_layers)
         cached: list[tuple[jax.Array, jax.Array]] = []
@@ -271,19 +316,21 @@ class LanguageModel(nnx.Module):
             if index < len(deepstack):
                 x = x + constrain_rows(deepstack[index], mesh)
         stacked = None
-        if self.layers is not None:
-            x, stacked = self._scan(self.layers, x, context, keys[num_first:], return_kv)
+        if self.layers:
+            x, stacked = self._scan(x, context, keys[num_first:], return_kv)
         kv = _join_kv(cached, stacked) if return_kv else None
         return self.norm(x), kv
 
     def list_layers(self) -> list[DecoderLayer]:
         """Returns all layers in order, the stacked ones taken apart."""
         layers = list(self.first_layers)
-        if self.layers is not None:
-            graphdef, state = nnx.split(self.layers)
+        if self.layers:
+            kinds = [nnx.split(layer) for layer in self.layers]
             # The leading axis of every stacked parameter is the layer.
-            count = self.layers.input_layernorm.scale.shape[0]
-            layers += [nnx.merge(graphdef, jax.tree.map(lambda x, i=i: x[i], state)) for i in range(count)]
+            for number in range(self.layers[0].input_layernorm.scale.shape[0]):
+                layers += [
+                    nnx.merge(graph, jax.tree.map(lambda x, i=number: x[i], state)) for graph, state in kinds
+                ]
         return layers
 
     def _run(self, layer: DecoderLayer, x: Hidden, context: LayerContext, key: jax.Array | None) -> Any:
@@ -297,26 +344,27 @@ class LanguageModel(nnx.Module):
 
         return remat(apply, self.remat)(state, x, key)
 
-    def _scan(
-        self,
-        layers: DecoderLayer,
-        x: Hidden,
-        context: LayerContext,
-        keys: Keys,
-        return_kv: bool,
-    ) -> Any:
-        graphdef, state = nnx.split(layers)
+    def _scan(self, x: Hidden, context: LayerContext, keys: Keys, return_kv: bool) -> Any:
+        graphs, states = zip(*(nnx.split(layer) for layer in self.layers), strict=True)
+        # By repetition of the kinds.
+        repeats = len(keys) // len(graphs)
         layer_keys = None if keys[0] is None else jnp.stack([key for key in keys if key is not None])
+        if layer_keys is not None:
+            layer_keys = layer_keys.reshape(repeats, len(graphs), *layer_keys.shape[1:])
 
         def step(x: jax.Array, inputs: Any) -> Any:
-            state, key = inputs
-            x, kv = self._run(nnx.merge(graphdef, state), x, context, key)
+            states, keys = inputs
+            kept: tuple[jax.Array, ...] = ()
+            for number, (graph, state) in enumerate(zip(graphs, states, strict=True)):
+                key = None if keys is None else keys[number]
+                x, kv = self._run(nnx.merge(graph, state), x, context, key)
+                kept += kv
             # Training needs no keys and values; stacked outputs of a scan would keep those of all layers.
-            return x, kv if return_kv else None
+            return x, kept if return_kv else None
 
-        # The layers are equal, so that a scan compiles one of them for any depth of the model.
-        count = len(keys)
-        return jax.lax.scan(step, x, (state, layer_keys), unroll=count if count <= MAX_UNROLL else 1)
+        # Repetitions are equal, so that a scan compiles one of them for any depth of the model.
+        unroll = repeats if len(keys) <= MAX_UNROLL else 1
+        return jax.lax.scan(step, x, (states, layer_keys), unroll=unroll)
 
 
 def _join_kv(

@@ -37,9 +37,14 @@ class Objective(Settings):
 
 
 class AttentionLoRA(LoRAConfig):
-    """Adapters of RL: on the attention, which is what the sampler and the servers take."""
+    """Adapters of RL, which the sampler and the servers take.
 
-    targets: Literal["attention"] = internal("attention")  # pyright: ignore
+    Attributes:
+      targets: "attention": what attention, and the recurrence of Qwen3.5, projects in (q, k and v with one A)
+        and out; "attention_only" leaves out the recurrence.
+    """
+
+    targets: Literal["attention", "attention_only"] = "attention"  # pyright: ignore
 
 
 class EndpointConfig(Settings):

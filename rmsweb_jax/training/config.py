@@ -29,15 +29,14 @@ class LoRAConfig(Settings):
     Attributes:
       rank, alpha: what an adapter adds is scaled by alpha / rank.
       dropout: on the adapter's input.
-      targets: "all_linear" (SFT: q, k, v, o, gate, up, down) or "attention" (RL: q, k and v fused with
-        one shared A, and o).
+      targets: "all_linear" (SFT: all matrices of the decoder's layers), or those of RL, see `AttentionLoRA`.
       vision: True adds adapters to the vision tower's blocks (qkv, proj and both matrices of the MLP).
     """
 
     rank: int = Field(default=64, ge=1)
     alpha: float = Field(default=128.0, gt=0)
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    targets: Literal["all_linear", "attention"] = internal("all_linear")
+    targets: Literal["all_linear", "attention", "attention_only"] = internal("all_linear")
     vision: bool = False
 
 

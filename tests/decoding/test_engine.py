@@ -50,6 +50,12 @@ BASE = dataclasses.replace(
     text=dataclasses.replace(models.BASE.text, num_hidden_layers=2),
     vision=dataclasses.replace(models.BASE.vision, depth=1),
 )
+# One with a recurrence, and one with attention.
+RECURRENT = dataclasses.replace(
+    models.variants()["recurrent"],
+    text=dataclasses.replace(models.variants()["recurrent"].text, num_hidden_layers=2),
+    vision=dataclasses.replace(models.variants()["recurrent"].vision, depth=1),
+)
 PROMPTS = [[5, 6, 7, 8, 9, 3, 1, 2, 4, 6, 11, 12, 13], [11, 12], [40, 41, 42, 43]]
 NEW = 6
 SAMPLING = Sampling(4, NEW)
@@ -61,15 +67,15 @@ def forget() -> None:
     cast(Any, programs.decode).clear_cache()
 
 
-def make_model(targets) -> Qwen3VL:
+def make_model(targets, config=BASE) -> Qwen3VL:
     """A model, with random adapters unless `targets` is None."""
     lora = None if targets is None else LoRAConfig(rank=4, alpha=8, targets=targets)
-    return random_model(BASE, lora, embedding_std=0.4)
+    return random_model(config, lora, embedding_std=0.4)
 
 
-@pytest.fixture(scope="module")
-def model() -> Qwen3VL:
-    return make_model("attention")
+@pytest.fixture(scope="module", params=[BASE, RECURRENT], ids=["attention", "recurrence"])
+def model(request) -> Qwen3VL:
+    return make_model("attention", request.param)
 
 
 def assert_scored(model, prompts, drawn, temperature=1.0, atol=1e-4):
@@ -82,11 +88,12 @@ def assert_scored(model, prompts, drawn, temperature=1.0, atol=1e-4):
             np.testing.assert_allclose(drawn[number].log_probs[sample], expected, atol=atol)
 
 
+@pytest.mark.parametrize("config", [BASE, RECURRENT], ids=["attention", "recurrence"])
 @pytest.mark.parametrize(
     "targets", ["attention", *(pytest.param(one, marks=pytest.mark.slow) for one in (None, "all_linear"))]
 )
-def test_greedy_equals_the_full_forward(targets):
-    model = make_model(targets)
+def test_greedy_equals_the_full_forward(targets, config):
+    model = make_model(targets, config)
     drawn = draw(model, PROMPTS, Sampling(2, NEW, temperature=0))
     for prompt, responses in zip(PROMPTS, drawn, strict=True):
         tokens = list(prompt)

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
+from rmsweb_jax.qwen3_vl.config import DeltaConfig, Qwen3VLConfig, TextConfig, VisionConfig
 from tests.qwen3_vl.references import IMAGE_TOKEN
 from tests.qwen3_vl.references import reference_model as reference_model
 
@@ -55,6 +55,25 @@ def variants() -> dict[str, Qwen3VLConfig]:
             vision=dataclasses.replace(
                 vision, depth=10, deepstack_visual_indexes=(7,), num_position_embeddings=49
             ),
+        ),
+        "recurrent": dataclasses.replace(
+            BASE,
+            text=dataclasses.replace(
+                text,
+                num_hidden_layers=4,
+                head_dim=32,
+                partial_rotary_factor=0.25,
+                mrope_section=(2, 1, 1),
+                delta=DeltaConfig(
+                    interval=2,
+                    linear_num_key_heads=2,
+                    linear_num_value_heads=4,
+                    linear_key_head_dim=8,
+                    linear_value_head_dim=8,
+                    linear_conv_kernel_dim=4,
+                ),
+            ),
+            vision=dataclasses.replace(vision, deepstack_visual_indexes=()),
         ),
     }
 

@@ -1,4 +1,4 @@
-"""The independent reference: transformers' Qwen3-VL in torch, on random tiny configurations."""
+"""The independent reference: transformers' models in torch, on random tiny configurations."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
+from rmsweb_jax.qwen3_vl.config import DeltaConfig, Qwen3VLConfig, TextConfig, VisionConfig
 from rmsweb_jax.qwen3_vl.inputs import (
     Grid,
     ModelInputs,
     image_rows,
     image_starts,
     mrope_positions,
+    tree_tables,
     vision_inputs,
 )
 from tests.references import torch, transformers
@@ -69,16 +70,52 @@ def random_config(seed: int) -> Qwen3VLConfig:
     )
 
 
-def reference_model(config: Qwen3VLConfig, seed: int) -> transformers.Qwen3VLForConditionalGeneration:
+def random_delta_config(seed: int) -> Qwen3VLConfig:
+    """A tiny Qwen3.5; every fourth is deep enough for loops over layers to stay loops."""
+    rng = np.random.default_rng((seed, 35))
+    base = random_config(seed)
+    interval, key_heads = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    head_dim, factor = int(rng.choice([16, 32])), float(rng.choice([0.25, 0.5]))
+    half = int(head_dim * factor) // 2
+    height = int(rng.integers(0, half // 2 + 1))
+    delta = DeltaConfig(
+        interval=interval,
+        linear_num_key_heads=key_heads,
+        linear_num_value_heads=key_heads * int(rng.integers(1, 4)),
+        linear_key_head_dim=int(rng.choice([8, 16])),
+        linear_value_head_dim=int(rng.choice([8, 12])),
+        linear_conv_kernel_dim=int(rng.choice([2, 4])),
+    )
+    text = dataclasses.replace(
+        base.text,
+        num_hidden_layers=interval * (3 if seed % 4 == 3 else int(rng.integers(1, 3))),
+        head_dim=head_dim,
+        partial_rotary_factor=factor,
+        mrope_section=(half - 2 * height, height, height),
+        delta=delta,
+    )
+    vision = dataclasses.replace(base.vision, deepstack_visual_indexes=())
+    return dataclasses.replace(base, text=text, vision=vision)
+
+
+def reference_model(config: Qwen3VLConfig, seed: int) -> Any:
     """transformers' model with every parameter random, norms and biases too."""
     torch.manual_seed(seed)
-    model = transformers.Qwen3VLForConditionalGeneration(transformers.Qwen3VLConfig(**config.to_hf())).eval()
+    hf = config.to_hf()
+    settings = transformers.AutoConfig.for_model(**hf)
+    model = getattr(transformers, hf["architectures"][0])(settings).eval()
     with torch.no_grad():
         for name, value in model.named_parameters():
-            if "norm" in name and name.endswith("weight"):
-                value.uniform_(0.5, 1.5)
+            if name.endswith(("A_log", "dt_bias")):
+                value.uniform_(-1, 2)
+            elif "norm" in name and name.endswith("weight"):
+                # Those of Qwen3.5's decoder are added to 1, but for the one of the recurrence.
+                offset = config.text.norm_offset * ("language" in name and "linear_attn" not in name)
+                value.uniform_(0.5 - offset, 1.5 - offset)
             else:
                 value.normal_(0, 0.3 if "embed" in name or value.ndim == 1 else value[0].numel() ** -0.5)
+                # Norms of heads in a row of recurrences enlarge rounding.
+                value *= 0.4 if "linear_attn" in name or (config.text.delta and "o_proj" in name) else 1
     return model
 
 
@@ -140,7 +177,8 @@ def lay_out(
             places.append(SegmentPosition(number, slice(at, stop)))
     patches = [image for segment in segments for image in segment.patches]
     vision = vision_inputs(patches, grids, config, BUCKET, window) if grids else None
-    return ModelInputs(tokens, positions, until, image_index, vision), places
+    tables = tree_tables(until) if config.text.delta else None
+    return ModelInputs(tokens, positions, until, image_index, vision, tables), places
 
 
 def torch_inputs(segment: Segment) -> dict[str, torch.Tensor]:
@@ -167,16 +205,15 @@ class ReferenceOutputs(NamedTuple):
     logits: np.ndarray
 
 
-def reference_outputs(
-    model: transformers.Qwen3VLForConditionalGeneration, segment: Segment
-) -> ReferenceOutputs:
+def reference_outputs(model: Any, segment: Segment) -> ReferenceOutputs:
     """Runs one segment, recording what the vision tower and each decoder layer return."""
     vision: list[np.ndarray] = []
     layers: list[np.ndarray] = []
 
     def record_vision(*call: Any) -> None:
         # At once: the model replaces these fields of the output later on.
-        vision.extend(part.numpy() for part in (call[-1].pooler_output, *call[-1].deepstack_features))
+        deepstack = getattr(call[-1], "deepstack_features", ())
+        vision.extend(part.numpy() for part in (call[-1].pooler_output, *deepstack))
 
     hooks = [model.model.visual.register_forward_hook(record_vision)]
     for layer in model.model.language_model.layers:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs
+from rmsweb_jax.qwen3_vl.inputs import Array, ModelInputs, tree_tables
 from rmsweb_jax.qwen3_vl.model import MAX_LOGITS, Qwen3VL, TokenScores, score_tokens
 
 
@@ -75,4 +75,5 @@ def text_inputs(rows, *, length=None, left=0) -> ModelInputs:
         inputs.tokens[number, place] = row
         inputs.positions[:, number, place] = np.arange(len(row))
         inputs.until[number, place] = place.stop
-    return inputs
+    # Models without a recurrence do not read them.
+    return inputs.replace(tables=tree_tables(np.asarray(inputs.until)))

@@ -15,7 +15,7 @@ from flax import nnx
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes
-from rmsweb_jax.qwen3_vl.backends import make_attend
+from rmsweb_jax.qwen3_vl.backends import make_attend, make_recur
 from rmsweb_jax.qwen3_vl.checkpoint import load_model
 from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.inputs import ModelInputs, mrope_positions
@@ -32,17 +32,20 @@ from tests.qwen3_vl.references import (
     SegmentPosition,
     lay_out,
     random_config,
+    random_delta_config,
     random_segment,
     reference_model,
     reference_outputs,
     torch_inputs,
 )
 from tests.qwen3_vl.rows import predecessors, token_log_probs
-from tests.references import peft, torch, transformers
+from tests.references import peft, torch
 
-SEEDS = range(8)
+# Of Qwen3-VL, and from this one on of Qwen3.5.
+DELTA = 100
+SEEDS = (*range(8), *range(DELTA, DELTA + 8))
 # Tied and untied embeddings, packed and padded rows, DeepStack layers alone and loops over layers.
-QUICK_SEEDS = (0, 1, 3)
+QUICK_SEEDS = (0, 1, 3, DELTA, DELTA + 3)
 LENGTH = 128
 # Programs run once or twice here: plain machine code in half the time.
 FAST_COMPILE = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -53,8 +56,9 @@ class Case(NamedTuple):
     """A random model in both implementations, and a batch: padded left and right, packed, 0 to 4 images."""
 
     seed: int
+    folder: Any
     config: Qwen3VLConfig
-    reference: transformers.Qwen3VLForConditionalGeneration
+    reference: Any
     model: Qwen3VL
     segments: list[Segment]
     inputs: ModelInputs
@@ -62,7 +66,7 @@ class Case(NamedTuple):
 
 
 def make_case(seed: int, folder: Any) -> Case:
-    config = random_config(seed)
+    config = random_delta_config(seed - DELTA) if seed >= DELTA else random_config(seed)
     rng = np.random.default_rng(seed)
     zero, one, two, other, four = (random_segment(count, config, rng) for count in (0, 1, 2, 1, 4))
     rows = [[(7, zero), (0, one)], [(0, two), (3, other)], [(5, four)], [(0, zero)]]
@@ -70,7 +74,7 @@ def make_case(seed: int, folder: Any) -> Case:
     reference = reference_model(config, seed)
     reference.save_pretrained(folder)
     segments = [segment for row in rows for _, segment in row]
-    return Case(seed, config, reference, load_model(folder), segments, inputs, places)
+    return Case(seed, folder, config, reference, load_model(folder), segments, inputs, places)
 
 
 @pytest.fixture(
@@ -93,19 +97,16 @@ def all_outputs(model: Qwen3VL, inputs: ModelInputs) -> Outputs:
     language = model.language_model
     x, deepstack = model.embed(inputs)
     attend = make_attend(model.attention, inputs.until)
-    context = LayerContext(*mrope_cos_sin(inputs.positions, model.config.text), attend, False)
+    cos, sin = mrope_cos_sin(inputs.positions, model.config.text)
+    recur, parent = None, None
+    if inputs.tables is not None:
+        recur = make_recur(model.attention, inputs.until, inputs.tables)
+        parent = jnp.asarray(inputs.tables.parent)
+    context = LayerContext(cos, sin, attend, False, recur, parent)
     layers = []
-    for layer, addition in zip(language.first_layers, deepstack, strict=True):
+    for number, layer in enumerate(language.list_layers()):
         layers.append(layer(x, context, None)[0])
-        x = layers[-1] + addition
-    if language.layers is not None:
-        graphdef, state = nnx.split(language.layers)
-
-        def step(x: jax.Array, state: Any) -> tuple[jax.Array, jax.Array]:
-            x, _ = nnx.merge(graphdef, state)(x, context, None)
-            return x, x
-
-        layers += list(jax.lax.scan(step, x, state)[1])
+        x = layers[-1] + deepstack[number] if number < len(deepstack) else layers[-1]
     assert inputs.vision is not None
     return Outputs(model.visual(inputs.vision), layers, model.logits(model(inputs)))
 
@@ -125,6 +126,25 @@ def test_every_part_matches(case):
             assert len(parts) == 1 + case.config.num_deepstack
             for ours, theirs in zip(parts, expected.vision, strict=True):
                 np.testing.assert_allclose(ours[rows], theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(seed, marks=pytest.mark.slow) for seed in (0, DELTA, DELTA + 2)], indirect=True
+)
+def test_bfloat16_errs_no_more_than_the_reference(case):
+    """Squared errors of all logits against float32, of which rounding makes much more in both."""
+    model = load_model(case.folder, jnp.bfloat16)
+    inputs = jax.tree.map(jnp.asarray, case.inputs)
+    ours = np.asarray(jax.jit(lambda model, inputs: model.logits(model(inputs)))(model, inputs))
+    small = type(case.reference).from_pretrained(case.folder, dtype=torch.bfloat16).eval()
+    errors = np.zeros(2)
+    for segment, (row, columns) in zip(case.segments, case.places, strict=True):
+        expected = reference_outputs(case.reference, segment).logits
+        given = torch_inputs(segment)
+        with torch.no_grad():
+            theirs = small(**given).logits[0].float().numpy()
+        errors += [np.square(found - expected).sum() for found in (ours[row, columns], theirs)]
+    assert 0 < errors[0] <= 1.5**2 * errors[1]
 
 
 def test_positions_match(case):
@@ -155,13 +175,13 @@ def loss_gradient(model: Qwen3VL, inputs: ModelInputs) -> tuple[jax.Array, Any]:
 
 
 def reference_loss_gradient(
-    reference: transformers.Qwen3VLForConditionalGeneration,
+    reference: Any,
     segments: list[Segment],
-    config: LoRAConfig,
+    config: dict[str, Any],
     tensors: dict[str, np.ndarray],
 ) -> tuple[float, dict[str, np.ndarray]]:
     """The same of torch `peft`, with the adapters in `tensors`, a segment at a time."""
-    policy = peft.get_peft_model(reference, peft.LoraConfig(**peft_config(config)))  # pyright: ignore
+    policy = peft.get_peft_model(reference, peft.LoraConfig(**config))  # pyright: ignore
     missing = peft.set_peft_model_state_dict(
         policy, {name: torch.tensor(value) for name, value in tensors.items()}
     )
@@ -184,11 +204,13 @@ def reference_loss_gradient(
 
 
 @pytest.mark.parametrize(
-    "case", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))], indirect=True
+    "case",
+    [1, DELTA, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, DELTA + 2, DELTA + 3))],
+    indirect=True,
 )
 def test_adapter_gradients_match_peft(case):
     # One with q, k and v fused, one with adapters on the vision tower.
-    targets = "attention" if case.seed == 2 else "all_linear"
+    targets = "attention" if case.seed in (2, DELTA + 2) else "all_linear"
     config = LoRAConfig(rank=4, alpha=8.0, targets=targets, vision=case.seed == 1)
     graphdef, state = nnx.split(case.model)
     model = nnx.merge(graphdef, state)
@@ -198,7 +220,7 @@ def test_adapter_gradients_match_peft(case):
         variable.set_value(jnp.asarray(0.1 * rng.standard_normal(variable.shape, np.float32)))
     loss, gradients = loss_gradient(model, case.inputs)
     expected_loss, expected = reference_loss_gradient(
-        case.reference, case.segments, config, to_peft_tensors(model)
+        case.reference, case.segments, peft_config(model, config), to_peft_tensors(model)
     )
     assert float(loss) == pytest.approx(expected_loss, rel=1e-5)
     nnx.update(model, gradients)
@@ -214,7 +236,11 @@ def test_adapter_gradients_match_peft(case):
         assert np.linalg.norm(theirs) > 0, name
 
 
-@pytest.mark.parametrize("case", [0, pytest.param(3, marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize(
+    "case",
+    [0, DELTA, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, DELTA + 3))],
+    indirect=True,
+)
 def test_greedy_decoding_matches_and_equals_the_full_forward(case):
     prompts = case.segments[:3]
     examples = [

@@ -29,6 +29,7 @@ MESH = AbstractMesh((1, 4, 2), AXES)
 RANK = 4
 # Untied, so that every kind of parameter is there.
 CONFIG = dataclasses.replace(SIZES["tiny"], tie_word_embeddings=False)
+RECURRENT = dataclasses.replace(SIZES["tiny_qwen35"], tie_word_embeddings=False)
 
 
 def parameters(targets, config=CONFIG, rank=RANK, quantize=False):
@@ -55,17 +56,17 @@ def specs(tree):
 @pytest.mark.parametrize(
     ("targets", "path", "expected"),
     [
-        ("all_linear", "language_model.layers.mlp.up_proj.kernel", P(None, "fsdp", "tensor")),
+        ("all_linear", "language_model.layers.0.mlp.up_proj.kernel", P(None, "fsdp", "tensor")),
         ("all_linear", "language_model.first_layers.1.mlp.up_proj.kernel", P("fsdp", "tensor")),
-        ("all_linear", "language_model.layers.mlp.down_proj.kernel", P(None, "tensor", "fsdp")),
+        ("all_linear", "language_model.layers.0.mlp.down_proj.kernel", P(None, "tensor", "fsdp")),
         # The rank is split where the matrix has no other axis for `fsdp`, unless that does not divide it.
-        ("all_linear", "language_model.layers.mlp.down_proj.lora.a", P(None, "tensor", "fsdp")),
-        ("all_linear", "language_model.layers.mlp.up_proj.lora.b", P(None, "fsdp", "tensor")),
-        ("all_linear", "language_model.layers.mlp.up_proj.lora.a", P(None, "fsdp", None)),
-        ("attention", "language_model.layers.self_attn.qkv_lora.a", P(None, "fsdp", None)),
-        ("attention", "language_model.layers.self_attn.qkv_lora.b", P(None, "fsdp", None)),
+        ("all_linear", "language_model.layers.0.mlp.down_proj.lora.a", P(None, "tensor", "fsdp")),
+        ("all_linear", "language_model.layers.0.mlp.up_proj.lora.b", P(None, "fsdp", "tensor")),
+        ("all_linear", "language_model.layers.0.mlp.up_proj.lora.a", P(None, "fsdp", None)),
+        ("attention", "language_model.layers.0.self_attn.qkv_lora.a", P(None, "fsdp", None)),
+        ("attention", "language_model.layers.0.self_attn.qkv_lora.b", P(None, "fsdp", None)),
         ("all_linear", "language_model.embed_tokens.embedding", P("tensor", "fsdp")),
-        ("all_linear", "language_model.layers.input_layernorm.scale", P()),
+        ("all_linear", "language_model.layers.0.input_layernorm.scale", P()),
         ("all_linear", "language_model.norm.scale", P()),
         ("all_linear", "visual.blocks.attn.qkv.kernel", P(None, "fsdp", "tensor")),
         ("all_linear", "visual.blocks.attn.qkv.lora.b", P(None, "fsdp", "tensor")),
@@ -78,21 +79,23 @@ def test_matrices_are_split_by_the_names_of_their_axes(targets, path, expected):
 
 def test_a_rank_that_the_mesh_does_not_divide_is_whole():
     found = specs(parameters("all_linear", rank=6))
-    assert found["language_model.layers.mlp.up_proj.lora.b"] == P(None, None, "tensor")
+    assert found["language_model.layers.0.mlp.up_proj.lora.b"] == P(None, None, "tensor")
 
 
-def test_every_matrix_names_its_axes_and_no_name_is_unused():
-    sizes = {name: axis.size for name, axis in axis_sizes(CONFIG).items()} | {"lora_rank": RANK}
+@pytest.mark.parametrize("config", [CONFIG, RECURRENT], ids=["attention", "recurrence"])
+def test_every_matrix_names_its_axes_and_no_name_is_unused(config):
+    sizes = {name: axis.size for name, axis in axis_sizes(config).items()} | {"lora_rank": RANK}
     used = set()
     for targets in ("all_linear", "attention"):
-        for path, leaf in by_name(nnx.to_flat_state(parameters(targets, quantize=True))):
+        for path, leaf in by_name(nnx.to_flat_state(parameters(targets, config, quantize=True))):
             stacked = path.startswith(("language_model.layers.", "visual.blocks."))
             axes = leaf.get_metadata().get("axes", ())
             assert leaf.ndim == stacked + len(axes or "1"), path
             assert not axes or leaf.shape[stacked:] == tuple(sizes[axis] for axis in axes), path
             used |= set(axes)
     assert used == set(sizes)
-    assert set(RULES) < used
+    assert set(RULES) - set(axis_sizes(RECURRENT)) == set()
+    assert config is not RECURRENT or set(RULES) < used
 
 
 def test_every_matrix_is_split_and_so_is_the_optimizer_state():
