@@ -118,21 +118,21 @@ def make_recur(config: AttentionConfig, until: Int32[Array, "rows tokens"], tabl
     """Makes the function that computes the recurrence of `gated_delta` for given rows."""
     until, tables = jnp.asarray(until), jax.tree.map(jnp.asarray, tables)
     if config.backend != "pallas":
-        return lambda *parts: delta_rule(*parts, until, tables)[0]
+        return lambda q, k, v, log_decay, beta: delta_rule(q, k, v, log_decay, beta, until, tables)[0]
 
-    def local(*parts: jax.Array) -> jax.Array:
-        *parts, until, entry, keep = parts
-        own = TreeTables(entry, entry, keep)  # Parents are of the convolution.
-        return delta_rule_kernel(*parts, until, own, config.interpret)
+    def local(*parts: Any) -> jax.Array:
+        q, k, v, log_decay, beta, until, entry, keep = parts
+        # Parents are of the convolution.
+        own = TreeTables(entry, entry, keep)
+        return delta_rule_kernel(q, k, v, log_decay, beta, until, own, config.interpret)
 
-    rest = until, tables.entry, tables.keep
-    mesh = config.mesh
+    rest, mesh = (until, tables.entry, tables.keep), config.mesh
     if mesh is None or mesh.size == 1:
-        return lambda *parts: local(*parts, *rest)
+        return lambda q, k, v, log_decay, beta: local(q, k, v, log_decay, beta, *rest)
     heads, rows = P(ROWS, None, "tensor"), P(ROWS)
     specs = (*[heads] * 5, rows, rows, rows)
     sharded = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)
-    return lambda *parts: sharded(*parts, *rest)
+    return lambda q, k, v, log_decay, beta: sharded(q, k, v, log_decay, beta, *rest)
 
 
 def _sharded(kernel: TreeKernel, until: Int32[jax.Array, "rows tokens"], mesh: Mesh | None) -> Attend:

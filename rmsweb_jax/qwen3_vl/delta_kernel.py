@@ -264,7 +264,7 @@ def delta_rule_kernel(
     begins = chunk * jnp.arange(chunks)[None, :, None]
     ends = padded(jnp.asarray(until)).reshape(rows, chunks, chunk) - begins
     places = jnp.stack([ends, jnp.asarray(tables.entry).reshape(rows, chunks, chunk)], axis=2)
-    out = delta_kernel(q, k, v, gates, places.astype(jnp.int32), jnp.asarray(tables.keep), interpret)
+    out: Any = delta_kernel(q, k, v, gates, places.astype(jnp.int32), jnp.asarray(tables.keep), interpret)
     return jnp.swapaxes(out, 1, 2)[:, :tokens]
 
 

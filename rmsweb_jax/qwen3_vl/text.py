@@ -221,14 +221,15 @@ class DecoderLayer(nnx.Module):
         if self.self_attn is not None:
             # For q, k, v, o; and gate, up and down.
             keys = module_keys(key, 4 + 3)
-            mixed, *kv = self.self_attn(normed, context, keys[:-3])
+            mixed, k, v = self.self_attn(normed, context, keys[:-3])
+            kv = k, v
         else:
             assert self.linear_attn is not None and context.recur is not None and context.parent is not None
             keys = module_keys(key, 5 + 3)
             mixed = self.linear_attn(normed, context.recur, context.parent, context.adapters, keys[:-3])
         x = x + mixed
         x = x + self.mlp(self.post_attention_layernorm(x), context.adapters, keys[-3:])
-        return x, tuple(kv)
+        return x, kv
 
 
 def stack_modules(make: Any, count: int, rngs: nnx.Rngs) -> Any:
