@@ -73,8 +73,13 @@ def make_model(targets, config=BASE) -> Qwen3VL:
     return random_model(config, lora, embedding_std=0.4)
 
 
+@pytest.fixture(scope="module")
+def model() -> Qwen3VL:
+    return make_model("attention")
+
+
 @pytest.fixture(scope="module", params=[BASE, RECURRENT], ids=["attention", "recurrence"])
-def model(request) -> Qwen3VL:
+def either(request) -> Qwen3VL:
     return make_model("attention", request.param)
 
 
@@ -104,9 +109,9 @@ def test_greedy_equals_the_full_forward(targets, config):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_log_probs_equal_the_training_forward(model, temperature):
-    drawn = draw(model, PROMPTS, Sampling(4, NEW, temperature), seeds=3)
-    assert_scored(model, PROMPTS, drawn, temperature)
+def test_log_probs_equal_the_training_forward(either, temperature):
+    drawn = draw(either, PROMPTS, Sampling(4, NEW, temperature), seeds=3)
+    assert_scored(either, PROMPTS, drawn, temperature)
 
 
 def test_long_responses_come_round_the_ring(model, monkeypatch):
@@ -284,21 +289,21 @@ def test_each_request_uses_its_own_adapters_and_a_swap_holds_for_what_follows(mo
         Engine(make_model(None), SIZES, eos=-1, adapters=1, adapter_rank=2).load_adapters(1, model)
 
 
-def test_nothing_is_compiled_after_the_warm_up(model):
-    engine = Engine.for_policy(model, with_sizes(), eos=17, serving=True)
+def test_nothing_is_compiled_after_the_warm_up(either):
+    engine = Engine.for_policy(either, with_sizes(), eos=17, serving=True)
     engine.warm_up()
     with compilations() as compiled:
         for count, length in ((1, 2), (3, 13), (9, 5)):
             sampling = Sampling(count, 3 + count, 0.5, top_p=0.9 if count > 1 else 1.0)
             generate(engine, requests(engine, [[4] * length], sampling))
-        engine.set_adapters(1, engine.prepare_adapters(model))
+        engine.set_adapters(1, engine.prepare_adapters(either))
     assert "set_adapters" not in str(compiled) and "decode" not in str(compiled), compiled
     # The adapters of the policy are still those of the model.
-    assert_scored(model, PROMPTS, generate(engine, requests(engine, PROMPTS, SAMPLING)))
+    assert_scored(either, PROMPTS, generate(engine, requests(engine, PROMPTS, SAMPLING)))
 
 
-def test_lanes_are_refilled_as_sequences_end(model):
-    engine = Engine.for_policy(model, with_sizes(lanes=4, samples=4, steps=1), eos=-1)
+def test_lanes_are_refilled_as_sequences_end(either):
+    engine = Engine.for_policy(either, with_sizes(lanes=4, samples=4, steps=1), eos=-1)
     lengths = [1, 16, 2, 3] * 3
     asked = [requests(engine, [PROMPTS[1]], Sampling(4, length))[0] for length in lengths]
     generate(engine, asked)
@@ -412,9 +417,9 @@ def test_a_prompt_that_cannot_be_encoded_ends_its_own_request(model, serving, er
         generate(engine, requests(engine, [Damaged(error)], SAMPLING))
 
 
-def test_short_prompts_go_between_the_chunks_of_long_ones(model):
+def test_short_prompts_go_between_the_chunks_of_long_ones(either):
     sizes = with_sizes(prompt_width=64, prompts=8, chunks=(4,), steps=1)
-    engine = Engine.for_policy(model, sizes, eos=-1, serving=True)
+    engine = Engine.for_policy(either, sizes, eos=-1, serving=True)
     long, other, *short = requests(engine, [[4] * 60, [5] * 60, [6] * 3, [7] * 4, [8] * 2], Sampling(1, 2))
     engine.submit(long)
     engine.submit(other)
