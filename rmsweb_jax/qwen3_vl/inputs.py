@@ -56,7 +56,7 @@ CHUNK = 64
 class TreeTables:
     """Where states come from and are kept, of the rows of a batch whose width is padded to whole chunks.
 
-    A chunk has a state for each of its `slots` kept forks, besides the one that the chunk before it ends
+    A chunk has a state for each of its `slots` kept forks, and the one that the chunk before it ends
     with.
 
     Attributes:

@@ -41,11 +41,11 @@ def random_until(rng: np.random.Generator) -> tuple[np.ndarray, int]:
     until = np.arange(1, WIDTH + 1, dtype=np.int32)
     levels = int(rng.integers(1, 5))
 
-    def grow(at: int, room: int, level: int) -> int:
-        count = int(min(room, rng.choice([1, 2, 3, rng.integers(1, 40)])))
+    def grow(at: int, space: int, level: int) -> int:
+        count = int(min(space, rng.choice([1, 2, 3, rng.integers(1, 40)])))
         end = at + count
         for _ in range(int(rng.integers(0, 5)) if level < levels else 0):
-            end = grow(end, at + room - end, level + 1) if end < at + room else end
+            end = grow(end, at + space - end, level + 1) if end < at + space else end
         until[at : at + count] = end
         return end
 
@@ -56,7 +56,7 @@ def random_until(rng: np.random.Generator) -> tuple[np.ndarray, int]:
 
 
 def tables_of(until: np.ndarray) -> TreeTables:
-    """Tables of one row with room for four forks on a path, so that one program serves all trees."""
+    """Tables of one row with space for four forks on a path, so that one program serves all trees."""
     tables = tree_tables(until[None], CHUNK)
     extra = SLOTS - tables.keep.shape[2]
     assert extra >= 0

@@ -75,7 +75,8 @@ def fresh_model(settings: ModelSettings, tokenizer: Tokenizer, seed: int) -> Qwe
     config = model_config(settings, tokenizer)
     model = Qwen3VL(config, rngs=nnx.Rngs(seed), embedding_std=settings.embedding_std)
     decoder = model.language_model
-    for layer in [*decoder.first_layers, *([decoder.layers] if decoder.layers is not None else [])]:
+    for layer in (*decoder.first_layers, *decoder.layers):
+        assert layer.self_attn is not None
         for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
             norm.scale.set_value(jnp.full_like(norm.scale[...], settings.qk_norm))
     return model
