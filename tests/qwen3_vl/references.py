@@ -115,7 +115,7 @@ def reference_model(config: Qwen3VLConfig, seed: int) -> Any:
             else:
                 value.normal_(0, 0.3 if "embed" in name or value.ndim == 1 else value[0].numel() ** -0.5)
                 # Norms of heads in a row of recurrences enlarge rounding.
-                value *= 0.4 if "linear_attn" in name or (config.text.delta and "o_proj" in name) else 1
+                value *= 0.3 if "linear_attn" in name or (config.text.delta and "o_proj" in name) else 1
     return model
 
 
