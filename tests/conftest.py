@@ -177,6 +177,16 @@ def random_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def recurrent_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of Qwen3.5's kind, with a layer that has a recurrence."""
+    from tests.policies import RECURRENT, save_random_policy
+
+    folder = tmp_path_factory.mktemp("recurrent")
+    save_random_policy(folder, **RECURRENT)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout."""
     return build_wheel(tmp_path_factory.mktemp("wheel"))

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen3_vl.config import DeltaConfig, Qwen3VLConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
@@ -29,19 +29,36 @@ class KilledError(Exception):
     """Simulates `kill -9`: nothing after it runs."""
 
 
-def save_random_policy(folder: Path) -> None:
+# A layer with a recurrence and one with attention, by what differs from one with attention.
+RECURRENT: dict[str, Any] = {
+    "num_hidden_layers": 2,
+    "head_dim": 16,
+    "partial_rotary_factor": 0.5,
+    "delta": DeltaConfig(
+        interval=2,
+        linear_num_key_heads=1,
+        linear_num_value_heads=2,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        linear_conv_kernel_dim=4,
+    ),
+}
+
+
+def save_random_policy(folder: Path, **changes: Any) -> None:
+    """Writes a model folder with the tiny base's tokenizer; `changes` are those of its decoder."""
     base = resolve_model("tiny_base")
     config = Qwen3VLConfig.from_hf(base / "config.json")
-    text = dataclasses.replace(
-        config.text,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        mrope_section=(2, 1, 1),
-    )
+    settings: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "mrope_section": (2, 1, 1),
+    }
+    text = dataclasses.replace(config.text, **{**settings, **changes})
     vision = dataclasses.replace(
         config.vision,
         depth=1,
@@ -49,7 +66,7 @@ def save_random_policy(folder: Path) -> None:
         intermediate_size=8,
         num_heads=1,
         out_hidden_size=16,
-        deepstack_visual_indexes=(0,),
+        deepstack_visual_indexes=() if text.delta else (0,),
     )
     config = dataclasses.replace(config, text=text, vision=vision)
     save_model(nnx.jit(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), embedding_std=0.5))(), folder)

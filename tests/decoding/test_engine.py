@@ -83,14 +83,14 @@ def either(request) -> Qwen3VL:
     return make_model("attention", request.param)
 
 
-def assert_scored(model, prompts, drawn, temperature=1.0, atol=1e-4):
+def assert_scored(model, prompts, drawn, temperature=1.0, atol=1e-4, length=32):
     """Log-probabilities are those of the training forward on the whole sequence."""
     for sample in range(len(drawn[0].tokens)):
         rows = [[*prompt, *one.tokens[sample].tolist()] for prompt, one in zip(prompts, drawn, strict=True)]
-        scored = log_probs(model, text_inputs(rows, length=32), temperature)
+        scored = log_probs(model, text_inputs(rows, length=length), temperature)
         for number, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
             expected = scored[number, len(prompt) : len(row)]
-            np.testing.assert_allclose(drawn[number].log_probs[sample], expected, atol=atol)
+            np.testing.assert_allclose(drawn[number].log_probs[sample], expected, rtol=1e-5, atol=atol)
 
 
 @pytest.mark.parametrize("config", [BASE, RECURRENT], ids=["attention", "recurrence"])
@@ -112,6 +112,26 @@ def test_greedy_equals_the_full_forward(targets, config):
 def test_log_probs_equal_the_training_forward(either, temperature):
     drawn = draw(either, PROMPTS, Sampling(4, NEW, temperature), seeds=3)
     assert_scored(either, PROMPTS, drawn, temperature)
+
+
+@pytest.mark.parametrize(
+    "chunk", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 2, *range(4, 13)))]
+)
+def test_prompts_are_prefilled_at_any_split(either, chunk):
+    """Each of the four responses begins with the state of its prompt."""
+    sizes = with_sizes(chunks=(chunk,), prompt_width=chunk * -(-13 // chunk))
+    drawn = draw(either, PROMPTS, SAMPLING, seeds=3, sizes=sizes)
+    assert_scored(either, PROMPTS, drawn, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunks", [(64,), (100,), (8, 104)])
+def test_prompts_of_several_blocks_of_the_recurrence(chunks):
+    prompts = [(np.arange(count) * 7 % 90).tolist() for count in (200, 65, 64, 129)]
+    sizes = with_sizes(prompt_width=chunks[-1] * -(-200 // chunks[-1]), chunks=chunks)
+    policy = make_model("attention", RECURRENT)
+    drawn = draw(policy, prompts, SAMPLING, seeds=3, sizes=sizes)
+    assert_scored(policy, prompts, drawn, atol=1e-5, length=256)
 
 
 def test_long_responses_come_round_the_ring(model, monkeypatch):

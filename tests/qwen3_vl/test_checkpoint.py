@@ -61,6 +61,24 @@ def test_round_trip_through_transformers_is_bitwise(tmp_path, name, dtype):
         assert torch.equal(value, expected[key]), key
 
 
+def test_weights_that_draft_tokens_are_carried_to_the_export(tmp_path):
+    """transformers writes none: a released checkpoint has them, and vLLM reads them."""
+    reference = reference_model(variants()["recurrent"], seed=1)
+    reference.save_pretrained(tmp_path / "theirs")
+    file = tmp_path / "theirs" / SINGLE_FILE
+    drafts = {"mtp.fc.weight": np.arange(12, dtype=np.float32).reshape(3, 4), "mtp.norm.weight": np.ones(4)}
+    drafts["mtp.norm.weight"] = drafts["mtp.norm.weight"].astype(np.float32)
+    save_file({**load_file(file), **drafts}, file, {"format": "pt"})
+    model = load_model(tmp_path / "theirs")
+    save_model(model, tmp_path / "ours", max_file_bytes=30_000)
+    found = {}
+    for path in (tmp_path / "ours").glob("*.safetensors"):
+        found |= load_file(path)
+    for name, value in load_file(file).items():
+        np.testing.assert_array_equal(found.pop(name), value, err_msg=name)
+    assert not found
+
+
 @pytest.mark.parametrize("name", sorted(variants()))
 def test_shards_load_in_transformers_and_back(tmp_path, name):
     config = variants()[name]

@@ -24,7 +24,7 @@ from rmsweb_jax.qwen3_vl.lora import (
     save_adapters,
 )
 from rmsweb_jax.training.config import LoRAConfig
-from tests.qwen3_vl.conftest import BASE
+from tests.qwen3_vl.conftest import BASE, variants
 from tests.qwen3_vl.references import lay_out, random_segment, reference_model, torch_inputs
 from tests.qwen3_vl.rows import logits
 from tests.references import peft, torch, transformers
@@ -72,11 +72,20 @@ def adapters(model):
     return nnx.to_flat_state(nnx.state(model, LoRAParam))
 
 
+@pytest.fixture(scope="module", params=["tied", "recurrent"])
+def kind(request, tmp_path_factory):
+    """transformers' model of either kind, its folder, and ours."""
+    folder, reference = tmp_path_factory.mktemp(request.param), reference_model(variants()[request.param], 3)
+    reference.save_pretrained(folder)
+    return reference, folder, load_model(folder)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
-def test_adapters_leave_for_peft_and_come_back(base, base_folder, reference, tmp_path, name):
-    config = CONFIGS[name]
+def test_adapters_leave_for_peft_and_come_back(kind, tmp_path, name):
+    (reference, base_folder, base), config = kind, CONFIGS[name]
     model = with_random_adapters(base, config)
-    ours = np.asarray(logits(model, INPUTS))[PLACE.row, PLACE.columns]
+    inputs, _ = lay_out([[(0, SEGMENT)]], 48, model.config)
+    ours = np.asarray(logits(model, inputs))[PLACE.row, PLACE.columns]
     save_adapters(model, config, tmp_path / "adapters", str(base_folder))
     policy = peft.PeftModel.from_pretrained(copy.deepcopy(reference), tmp_path / "adapters")
     theirs = reference_logits(policy)
@@ -91,7 +100,7 @@ def test_adapters_leave_for_peft_and_come_back(base, base_folder, reference, tmp
 
     merge_lora(model)
     save_model(model, tmp_path / "merged", max_file_bytes=60_000)
-    merged = transformers.Qwen3VLForConditionalGeneration.from_pretrained(
+    merged = transformers.AutoModelForImageTextToText.from_pretrained(
         tmp_path / "merged", dtype=torch.float32
     )
     np.testing.assert_allclose(reference_logits(merged), theirs, atol=1e-4)

@@ -190,6 +190,33 @@ def test_a_run_that_is_stopped_ends_bitwise_like_an_unbroken_one(config, tmp_pat
     assert whole.keys() == resumed.keys() and whole["optimizer_steps"] == resumed["optimizer_steps"]
 
 
+@pytest.mark.slow
+def test_with_a_recurrence_a_killed_run_ends_bitwise_like_an_unbroken_one(
+    config, recurrent_policy, tmp_path, monkeypatch
+):
+    config.model, config.iterations, config.checkpoint_every = str(recurrent_policy), 4, 2
+    config.max_response_tokens = 4
+    run(config, tmp_path / "whole")
+    update = train_module.update_policy
+
+    def kill(*args, version, **kwargs):
+        if version == 2:
+            raise KilledError
+        return update(*args, version=version, **kwargs)
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(train_module, "update_policy", kill)
+        run(config, tmp_path / "killed")
+    run(config, tmp_path / "killed")
+    assert curves(tmp_path / "whole") == curves(tmp_path / "killed")
+    # Responses are drawn from the state of their prompt, and trained on in rows that share it.
+    assert all(row["sampler/gap_max"] < 1e-4 for row in read_metrics(tmp_path / "whole"))
+    found, base = weights(tmp_path / "killed/export"), weights(recurrent_policy)
+    chex.assert_trees_all_equal(weights(tmp_path / "whole/export"), found)
+    recurrence, before = (tree["language_model"]["layers"][0]["linear_attn"] for tree in (found, base))
+    assert (recurrence["in_proj_qkv"]["kernel"] != before["in_proj_qkv"]["kernel"]).any()
+
+
 def test_without_any_contrast_only_anchor_and_kl_are_trained(config, tmp_path, monkeypatch):
     monkeypatch.setitem(REWARDS, "polarized", lambda response, target: float(response == target))
     config.iterations = 2

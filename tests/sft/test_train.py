@@ -129,6 +129,24 @@ def test_a_killed_run_ends_bitwise_like_an_unbroken_one(config, whole, tmp_path,
     }
 
 
+@pytest.mark.slow
+def test_with_a_recurrence_a_killed_run_ends_bitwise_like_an_unbroken_one(
+    recurrent_policy, corpus, tmp_path, monkeypatch
+):
+    config = make_config(recurrent_policy, corpus)
+    report = run(config, tmp_path / "whole")
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        kill_after(patch, 5)
+        run(config, tmp_path / "killed")
+    run(config, tmp_path / "killed")
+    assert report["steps"] == 6 and curves(tmp_path / "whole") == curves(tmp_path / "killed")
+    found, base = weights(tmp_path / "killed/export"), weights(recurrent_policy)
+    chex.assert_trees_all_equal(weights(tmp_path / "whole/export"), found)
+    recurrence, before = (tree["language_model"]["layers"][0]["linear_attn"] for tree in (found, base))
+    for name in ("in_proj_qkv", "in_proj_z", "out_proj"):
+        assert (recurrence[name]["kernel"] != before[name]["kernel"]).any()
+
+
 def test_a_signal_saves_and_only_the_same_corpus_and_base_go_on(
     config, corpus, random_policy, tmp_path, monkeypatch
 ):
