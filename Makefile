@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
+BASE ?= tiny
 WORKDIR ?= runs/$(DEMO)
 
 # Without compiled modules each process compiles what it imports anew: a training stage five seconds of it.
@@ -75,7 +76,8 @@ browser-policy:
 
 # The demo's base model from nothing: hours on a CPU, minutes on a GPU.
 base: $(VENV)/.demo chromium
-	$(BIN)/python -m experiments.studies.tiny_base.run --workdir=runs/base
+	$(BIN)/python -m experiments.studies.tiny_base.run --config=configs/studies/tiny_base.py:$(BASE) \
+	  --workdir=runs/base_$(BASE)
 
 # The proofs, and what each measures.
 proofs:

@@ -2,7 +2,8 @@
 
     python -m experiments.studies.tiny_base.run --config=configs/studies/tiny_base.py:tiny --workdir=runs/base
 
-`tiny` makes what ships as rmsweb_jax/tiny_base; `smoke` goes the same way in a minute.
+`tiny` makes what ships as rmsweb_jax/tiny_base, `qwen35` rmsweb_jax/tiny_qwen35; `smoke` goes the same way in
+a minute.
 """
 
 from __future__ import annotations
@@ -66,7 +67,15 @@ _SMOKE = {
     "scores": {"rows": 2, "batches": 1},
     "demo_pages": ("click-button", "login-user"),
 }
-VARIANTS = {"tiny": ("what ships", _TINY), "smoke": ("a minute of it", _SMOKE)}
+# Half of its layers have the recurrence: the released models have three quarters, but 24 layers or more.
+_QWEN35 = {
+    "model": {"attention_interval": 2, "partial_rotary_factor": 0.5, "mrope_section": (4, 2, 2)},
+}
+VARIANTS = {
+    "tiny": ("what ships", _TINY),
+    "qwen35": ("of Qwen3.5's kind", _TINY, _QWEN35),
+    "smoke": ("a minute of it", _SMOKE),
+}
 
 
 def get_config(variant: str = "tiny") -> ConfigDict:

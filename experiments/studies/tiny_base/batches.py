@@ -27,6 +27,7 @@ from rmsweb_jax.qwen3_vl.inputs import (
     image_starts,
     mrope_positions,
     response_positions,
+    tree_tables,
     vision_inputs,
 )
 from rmsweb_jax.qwen3_vl.processor import Processor, open_image, target_size
@@ -69,9 +70,13 @@ class GroundingRow:
 
 
 class RowEncoder:
-    """Encodes text as rows; control tokens in the text are encoded as plain text."""
+    """Encodes text as rows; control tokens in the text are encoded as plain text.
 
-    def __init__(self, tokenizer: Tokenizer, kinds: Sequence[str]):
+    Args:
+      recurrent: for Qwen3.5, whose replies follow an empty thought.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, kinds: Sequence[str], recurrent: bool = False):
         tokenizer.encode_special_tokens = True
         self.tokenizer = tokenizer
         self.kinds = {kind: number for number, kind in enumerate(kinds, 1)}
@@ -81,6 +86,12 @@ class RowEncoder:
         # The control tokens are the last ids.
         self.num_plain = min(vocabulary[token] for token in CONTROL_TOKENS)
         self.pad = vocabulary["<|endoftext|>"]
+        self.recurrent = recurrent
+        self.thought: list[int] = []
+        if recurrent:
+            # As the processor writes it.
+            blank = self.encode("\n\n")
+            self.thought = [vocabulary["<think>"], *blank, vocabulary["</think>"], *blank]
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
@@ -150,7 +161,7 @@ class RowEncoder:
         ids = []
         for role, text in messages:
             ids += [self.start_of_turn, *self.encode(f"{role}\n"), *self.encode(text), *self.end_of_turn]
-        return [*ids, self.start_of_turn, *self.encode("assistant\n")]
+        return [*ids, self.start_of_turn, *self.encode("assistant\n"), *self.thought]
 
     def repetition(self, rng: np.random.Generator, length: int) -> GroundingRow:
         """Random tokens written twice, the second copy learned: the first lesson in copying."""
@@ -183,6 +194,8 @@ class RowEncoder:
             inputs.image_index[at, : len(row.image_index)] = row.image_index
             kept = row.learned[:num_learned]
             table[at, : len(kept)] = kept
+        if self.recurrent:
+            inputs = inputs.replace(tables=tree_tables(np.asarray(inputs.until)))
         whole = table[..., [0, 1, 3]].astype(np.int32)
         return GroundingBatch(
             inputs, whole[..., 0], whole[..., 1], table[..., 2], whole[..., 2], table[..., 4]
@@ -231,7 +244,7 @@ class BatchMaker:
         self._config = config
         self._processor = processor
         self._recorded = recorded
-        self.encoder = RowEncoder(processor.tokenizer, KINDS)
+        self.encoder = RowEncoder(processor.tokenizer, KINDS, processor.config.text.delta is not None)
         vision = processor.config.vision
         most = config.recorded.max_pixels // vision.patch_size**2
         self._window = most - most % vision.merge_unit

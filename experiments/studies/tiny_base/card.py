@@ -6,27 +6,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.studies.tiny_base.settings import Phase
+from experiments.studies.tiny_base.settings import BaseConfig, Phase
 from rmsweb_jax.records.files import write_atomic
 
 _HEAD = """---
 license: apache-2.0
 pipeline_tag: image-text-to-text
-tags: [qwen3_vl, web-agent, tiny]
+tags: [{family}, web-agent, tiny]
 ---
 
 # The demo's tiny base
 
-A Qwen3-VL of {millions:.1f} million parameters with a vocabulary of its own. It is to the demo what
-Qwen3-VL-Instruct is to the recipe: it reads the agent's state message, answers in the agent's JSON, and
+A {name} of {millions:.1f} million parameters with a vocabulary of its own. It is to the demo what a released
+model is to the recipe: it reads the agent's state message, answers in the agent's JSON, and
 points at the element that its own `next_goal` names. It knows no task: nothing it was trained on says
 what to do on a page. It is of no use outside this demo.
 
 ## How it was made
 
-    make base
+    make base BASE={variant}
 
-that is `experiments.studies.tiny_base.run` with `configs/studies/tiny_base.py:tiny`: {steps} steps,
+that is `experiments.studies.tiny_base.run` with `configs/studies/tiny_base.py:{variant}`: {steps} steps,
 about {tokens:.0f} million tokens, {minutes:.0f} minutes on two shared CPU cores. All weights start at random.
 
 - Generated pages: buttons, links, fields, choices, lists, tabs, trees and search results with random words,
@@ -48,7 +48,7 @@ def write_card(
     folder: Path,
     report: Mapping[str, Any],
     metrics: Sequence[Mapping[str, Any]],
-    phases: Sequence[Phase],
+    config: BaseConfig,
     num_params: int,
 ) -> None:
     """Writes `folder/README.md`.
@@ -56,16 +56,23 @@ def write_card(
     Args:
       report: `steps`, `seconds`, and `scores` by name of a set (`train.score`).
       metrics: rows of the run's `metrics.jsonl`.
-      phases: settings of the curriculum, in order.
+      config: settings of the run.
     """
-    trained = phase_rows(metrics, phases)
+    trained = phase_rows(metrics, config.phases)
     tokens = sum(row["steps"] * row["tokens"] for row in trained)
     rows = [
         f"| {row['phase']} | {row['steps']} | {row['tokens']} | {row['accuracy']:.3f} | {row['chance']:.3f} |"
         for row in trained
     ]
+    recurrent = config.model.attention_interval > 0
     head = _HEAD.format(
-        millions=num_params / 1e6, steps=report["steps"], tokens=tokens / 1e6, minutes=report["seconds"] / 60
+        family="qwen3_5" if recurrent else "qwen3_vl",
+        name="Qwen3.5" if recurrent else "Qwen3-VL",
+        variant="qwen35" if recurrent else "tiny",
+        millions=num_params / 1e6,
+        steps=report["steps"],
+        tokens=tokens / 1e6,
+        minutes=report["seconds"] / 60,
     )
     kinds = ("click", "type", "select")
     table = [

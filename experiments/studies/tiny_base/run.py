@@ -27,7 +27,7 @@ from experiments.studies.tiny_base.settings import BaseConfig, ModelSettings, Si
 from experiments.studies.tiny_base.tokenizer import build_tokenizer, save_tokenizer, token_ids
 from experiments.studies.tiny_base.train import RunPosition, score, split_params, train
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
+from rmsweb_jax.qwen3_vl.config import DeltaConfig, Qwen3VLConfig, TextConfig, VisionConfig
 from rmsweb_jax.qwen3_vl.model import Qwen3VL
 from rmsweb_jax.qwen3_vl.processor import Processor
 from rmsweb_jax.records.files import write_atomic
@@ -35,9 +35,21 @@ from rmsweb_jax.training.metrics import read_metrics
 
 
 def model_config(settings: ModelSettings, tokenizer: Tokenizer) -> Qwen3VLConfig:
-    """The architecture of the settings; every vision block's output enters the decoder (DeepStack)."""
+    """The architecture of the settings; in Qwen3-VL every vision block's output enters the decoder."""
     names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
     image, video, start, end = token_ids(tokenizer, names)
+    delta = (
+        DeltaConfig(
+            interval=settings.attention_interval,
+            linear_num_key_heads=settings.linear_key_heads,
+            linear_num_value_heads=settings.linear_value_heads,
+            linear_key_head_dim=settings.linear_head_dim,
+            linear_value_head_dim=settings.linear_head_dim,
+            linear_conv_kernel_dim=4,
+        )
+        if settings.attention_interval
+        else None
+    )
     text = TextConfig(
         vocab_size=tokenizer.get_vocab_size(),
         hidden_size=settings.hidden_size,
@@ -49,6 +61,8 @@ def model_config(settings: ModelSettings, tokenizer: Tokenizer) -> Qwen3VLConfig
         mrope_section=settings.mrope_section,
         rope_theta=settings.rope_theta,
         max_position_embeddings=settings.max_position_embeddings,
+        partial_rotary_factor=settings.partial_rotary_factor,
+        delta=delta,
     )
     vision = VisionConfig(
         depth=settings.vision_depth,
@@ -57,7 +71,7 @@ def model_config(settings: ModelSettings, tokenizer: Tokenizer) -> Qwen3VLConfig
         num_heads=settings.vision_heads,
         out_hidden_size=settings.hidden_size,
         num_position_embeddings=settings.vision_positions,
-        deepstack_visual_indexes=tuple(range(settings.vision_depth)),
+        deepstack_visual_indexes=() if delta else tuple(range(settings.vision_depth)),
     )
     return Qwen3VLConfig(
         text=text,
@@ -76,9 +90,10 @@ def fresh_model(settings: ModelSettings, tokenizer: Tokenizer, seed: int) -> Qwe
     model = Qwen3VL(config, rngs=nnx.Rngs(seed), embedding_std=settings.embedding_std)
     decoder = model.language_model
     for layer in (*decoder.first_layers, *decoder.layers):
-        assert layer.self_attn is not None
-        for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
-            norm.scale.set_value(jnp.full_like(norm.scale[...], settings.qk_norm))
+        if layer.self_attn is not None:
+            for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
+                scale = settings.qk_norm - config.text.norm_offset
+                norm.scale.set_value(jnp.full_like(norm.scale[...], scale))
     return model
 
 
@@ -156,7 +171,7 @@ def main(config: BaseConfig, workdir: Path) -> None:
     }
     num_params = sum(value.size for value in split_params(model)[1].values())
     metrics = read_metrics(workdir)
-    write_card(workdir / "export", report, metrics, config.phases, num_params)
+    write_card(workdir / "export", report, metrics, config, num_params)
     write_atomic(workdir / "report.json", json.dumps(report, indent=1).encode())
 
 

@@ -48,7 +48,13 @@ class Phase(Sizes):
 
 
 class ModelSettings(Settings):
-    """The architecture, with the vision tower's sizes prefixed; see `TextConfig` and `VisionConfig`."""
+    """The architecture, with the vision tower's sizes prefixed; see `TextConfig` and `VisionConfig`.
+
+    Attributes:
+      attention_interval: every layer of this number has attention, the others have Qwen3.5's recurrence; 0 is
+        a Qwen3-VL.
+      linear_key_heads, linear_value_heads, linear_head_dim: of the recurrence.
+    """
 
     hidden_size: int = 192
     intermediate_size: int = 384
@@ -67,6 +73,11 @@ class ModelSettings(Settings):
     embedding_std: float = 0.5
     # Heads of 32 with unit norms cannot attend sharply enough to begin with.
     qk_norm: float = 1.5
+    attention_interval: int = 0
+    partial_rotary_factor: float = 1.0
+    linear_key_heads: int = 3
+    linear_value_heads: int = 6
+    linear_head_dim: int = 32
 
 
 class RecordedSettings(Settings):

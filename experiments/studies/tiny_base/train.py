@@ -96,7 +96,7 @@ def make_optimizer(muon_rate: float, adam_rate: float) -> optax.GradientTransfor
 
 
 def _muon_axes(name: str, value: jax.Array) -> optax.contrib.MuonDimensionNumbers | None:
-    if not (name.startswith("language_model.") and name.endswith(".kernel")):
+    if not (name.startswith("language_model.") and name.endswith(".kernel")) or ".conv1d." in name:
         return None
     return optax.contrib.MuonDimensionNumbers(value.ndim - 2, value.ndim - 1)
 

@@ -9,6 +9,8 @@ from tokenizers import Tokenizer
 
 from experiments.studies.tiny_base.batches import IGNORED, INDEX_WEIGHT, RowEncoder
 from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.records.schema import Message, TextPart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,20 @@ def click(label: str, index: int) -> Labelled:
 
 @pytest.fixture(scope="module")
 def encoder():
-    return RowEncoder(Tokenizer.from_file(str(resolve_model("tiny_base") / "tokenizer.json")), ("click",))
+    return make_encoder()
+
+
+def make_encoder(recurrent: bool = False) -> RowEncoder:
+    tokenizer = Tokenizer.from_file(str(resolve_model("tiny_base") / "tokenizer.json"))
+    return RowEncoder(tokenizer, ("click",), recurrent)
+
+
+def test_generated_chats_have_the_tokens_that_the_agent_sends(recurrent_policy):
+    chat = (("system", "You act in a browser."), ("user", "Click on it."))
+    messages = [Message(role=role, content=(TextPart(text=text),)) for role, text in chat]
+    for recurrent, folder in ((False, resolve_model("tiny_base")), (True, recurrent_policy)):
+        expected = Processor.from_pretrained(folder).encode_prompt(messages, lambda _: None).tokens
+        assert make_encoder(recurrent).encode_chat(chat) == expected.tolist()
 
 
 def test_a_row_holds_the_prompt_once_and_each_reply_in_its_slot(encoder):
@@ -81,8 +96,10 @@ def test_a_repetition_learns_its_second_half(encoder):
     ]
 
 
-def test_a_slot_is_read_as_if_it_were_alone(encoder):
-    model = load_model(resolve_model("tiny_base"))
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_a_slot_is_read_as_if_it_were_alone(recurrent_policy, recurrent):
+    folder = recurrent_policy if recurrent else resolve_model("tiny_base")
+    encoder, model = make_encoder(recurrent), load_model(folder)
     prompt = encoder.encode(PAGE)
     both = encoder.row(prompt, [(click("Ok", 1), 0), (click("No", 2), 0)], 64)
     alone = encoder.row(prompt, [(click("No", 2), 0)], 64)

@@ -182,7 +182,7 @@ def test_the_card_names_steps_phases_and_scores(tmp_path):
         "copy_accuracy": 0.99,
     }
     report = {"steps": 100, "seconds": 120, "scores": {"held out": values}}
-    settings = phases("one", "two", "never", length=64)
+    settings = config_of(phases=phases("one", "two", "never", length=64))
     write_card(tmp_path, report, metrics, settings, 2_000_000)
     text = (tmp_path / "README.md").read_text()
     assert "| one | 50 | 256 | 0.500 | 0.250 |" in text and "never" not in text
