@@ -42,12 +42,19 @@ class Study:
         given = {"label": label, "model": model, **settings}
         return self.stage(f"evaluate/{label}", "evaluate", "evaluate.py:demo", **given)
 
-    def play(self, chains: Sequence[Chain], work: Callable[[Path], Mapping[str, Any]] = lambda _: {}) -> None:
+    def play(
+        self,
+        chains: Sequence[Chain],
+        work: Callable[[Path], Mapping[str, Any]] = lambda _: {},
+        *,
+        steps: bool = False,
+    ) -> None:
         """Runs what is not kept yet.
 
         Args:
           chains: a policy each, whose evaluation has its name.
           work: what is kept of a training, by its folder.
+          steps: keep the steps of solved tasks, too.
         """
         chains = [chain for chain in chains if not (self.kept / f"{chain.name}.json").exists()]
         if chains:
@@ -58,10 +65,17 @@ class Study:
                     raise SystemExit(f"error: {end.error}")
                 if end.seconds is not None:
                     print(f"{end.stage.name}: {end.seconds:.0f} s", flush=True)
-            found = load_results(self.root / "evaluate" / chain.name).by_task("success")
-            solved = {task: float(np.mean(won)) for task, won in found.items()}
+            found = load_results(self.root / "evaluate" / chain.name)
+            won = found.by_task("success")
+            kept: dict[str, Any] = {"solved": {task: float(np.mean(some)) for task, some in won.items()}}
+            if steps:
+                kept["steps"] = {
+                    task: float(np.mean(np.asarray(some)[list(won[task])]))
+                    for task, some in found.by_task("steps").items()
+                    if any(won[task])
+                }
             folder = self.root / chain.name
-            self.keep(chain.name, {"solved": solved, **(work(folder) if folder.exists() else {})})
+            self.keep(chain.name, {**kept, **(work(folder) if folder.exists() else {})})
 
     def keep(self, name: str, found: Mapping[str, Any]) -> None:
         self.kept.mkdir(exist_ok=True)

@@ -195,7 +195,7 @@ class RowEncoder:
             kept = row.learned[:num_learned]
             table[at, : len(kept)] = kept
         if self.recurrent:
-            inputs = inputs.replace(tables=tree_tables(np.asarray(inputs.until)))
+            inputs = dataclasses.replace(inputs, tables=tree_tables(np.asarray(inputs.until)))
         whole = table[..., [0, 1, 3]].astype(np.int32)
         return GroundingBatch(
             inputs, whole[..., 0], whole[..., 1], table[..., 2], whole[..., 2], table[..., 4]
