@@ -132,11 +132,11 @@ not say how much a real model gains from its reflections. They say whether what 
 collection reaches the policies that are trained on it.
 
 {TASK_SEEDS} seeds of {len(PAGES)} pages that take several steps, at most five rounds, until two successes,
-*with* reflection and *without*, one collection each. *Faultless* is a teacher without mistakes, as a control: it has
-what reflection could give at best. {PLANNED} policies of each are trained by the demo's SFT, which differ by
-the order of their samples alone, and play {EVAL_SEEDS} held-out seeds of the pages {RUNS} times. Steps are of
-tasks that both policies of a seed solve; *saved* is in percent of the steps without reflection, as in the
-paper. Intervals of 95 % resample trainings and tasks, not collections.
+*with* reflection and *without*, one collection each. *Faultless* is a teacher without mistakes, as a control:
+it has what reflection could give at best. {PLANNED} policies of each are trained by the demo's SFT, which
+differ by the order of their samples alone, and play {EVAL_SEEDS} held-out seeds of the pages {RUNS} times.
+Steps are of tasks that both policies of a seed solve; *saved* is in percent of the steps without reflection,
+as in the paper. Intervals of 95 % resample trainings and tasks, not collections.
 
 Fixed before the first training: reflection saves steps if the interval of *saved* lies above 0, provided that
 it does so for the control; it costs success if the interval of *minus without* lies below 0.
