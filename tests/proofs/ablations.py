@@ -1,4 +1,4 @@
-"""What each part of the recipe adds to success in the browser, ten seeds an arm. Ten hours, after the demo.
+"""What each part of the recipe adds to success in the browser, ten seeds an arm. Six hours, after the demo.
 
 ARMS="RL;DAPO" SEEDS=3 chooses what is run; what each run has given is kept in docs/results/ablations.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from experiments.stages import Chain, Stage
 from rmsweb_jax.records.dataset import dataset_size
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
 from tests.proofs.arms import START, Study, interval, name_of, percent, points, values
+from tests.proofs.bootstrap import crossed_bootstrap
 from tests.proofs.page import DEMO, Check, named, publish, table
 
 STUDY = Study("ablations")
-PLANNED, ITERATIONS, TASK_SEEDS, EVAL_SEEDS = 10, 20, 80, 20
+PLANNED, ITERATIONS, TASK_SEEDS, EVAL_SEEDS = 10, 20, 80, 10
 DATA = STUDY.root / "data"
 FIRST, MINED, PROMPTS = DATA / "first/export", DATA / "mine/prompts", DATA / "prompts"
 # Variant of configs/rl.py, and what else differs.
@@ -28,6 +30,8 @@ _RL: dict[str, tuple[str, dict[str, Any]]] = {
     "RL": ("demo", {}),
     "DAPO": ("demo,dapo", {}),
     "no anchor": ("demo,anchor_free", {}),
+    # For what the paper says of training without the KL term, not for success.
+    "no KL": ("demo,no_kl", {}),
     "random actions": ("demo", {"prompts": PROMPTS / "random"}),
     "whole corpus": ("demo,full_corpus", {"prompts": DATA / "corpus"}),
     **{
@@ -52,6 +56,21 @@ CLAIMS = (
     ("RL is better than SFT on the same prompts", "RL", "SFT, same prompts", "-"),
     ("the anchor helps where most prompts are hard", "hard, anchor 1", "hard, anchor 0", "-"),
 )
+# What the paper says of the course of a training: metric, and its beginning and end at 8B where it has them.
+COURSES = {
+    "gates/std_rejected": "0.32 to 0.44",
+    "gates/competence_rejected": "0.31 to 0.21",
+    "reward/best_of_k": "0.63 to 0.72",
+    "reward/group_std": "0.19 to 0.14",
+    "logp/gap": "-0.23 to 0.04",
+    "logp/correct": "-0.59 to -0.37",
+    "logp/wrong": "-0.36 to -0.41",
+    "kl_ref": "bounded with the KL term",
+    "pg_clipfrac": "bounded with the KL term",
+    "rollout_log_ppl": "bounded with the KL term",
+}
+# Iterations that are its beginning and its end.
+_PART = 3
 # Must show an effect, otherwise none of the others can.
 CONTROL = "SFT, whole corpus"
 # Least number of standard errors with which a difference is found in four of five studies.
@@ -112,11 +131,15 @@ def play() -> None:
 
 
 def work(folder: Path) -> dict[str, Any]:
-    """Exact greedy replies to held-out actions after RL, and the work of the training."""
+    """Exact greedy replies to held-out actions after RL, the course of metrics, and the number of steps."""
     rows = [row for row in read_rows(folder / METRICS_FILE) if "time" in row]
     exact = [row["eval/exact"] for row in rows if "eval/exact" in row]
     steps = sum(row.get("optimizer_steps", 1) for row in rows if "eval/exact" not in row or "loss" in row)
-    return {"steps": steps, **({"exact": exact[-1]} if exact else {})}
+    found: dict[str, Any] = {"steps": steps, **({"exact": exact[-1]} if exact else {})}
+    for name in COURSES:
+        if course := [row[name] for row in rows if name in row]:
+            found[name] = [float(np.mean(course[:_PART])), float(np.mean(course[-_PART:]))]
+    return found
 
 
 def figures() -> dict[str, Any]:
@@ -159,11 +182,33 @@ def figures() -> dict[str, Any]:
             for arm, some in runs.items()
             if all("exact" in run for run in some.values())
         },
-        "exact_correlation": float(np.corrcoef(*zip(*both, strict=True))[0, 1]) if len(both) > 2 else None,
+        "exact_correlation": float(np.corrcoef([one for one, _ in both], [other for _, other in both])[0, 1])
+        if len(both) > 2
+        else None,
         "claims": claims,
+        "courses": {
+            name: {
+                arm: _course([run[name] for run in runs[arm].values()])
+                for arm in ("RL", "no KL")
+                if arm in runs
+            }
+            for name in COURSES
+        },
         "prompts": json.loads((PROMPTS / "report.json").read_bytes())
         if (PROMPTS / "report.json").exists()
         else {},
+    }
+
+
+def _course(found: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Means at the beginning and at the end, and the interval of the change over trainings."""
+    begin, end = np.asarray(found, float).T
+    change = crossed_bootstrap((end - begin)[:, None])
+    assert change is not None
+    return {
+        "begin": float(begin.mean()),
+        "end": float(end.mean()),
+        "change": {"mean": change.mean, "low": change.low, "high": change.high},
     }
 
 
@@ -216,7 +261,16 @@ def main() -> None:
         }
         for arm, one in found["solved"].items()
     }
-    publish("ablations", "Ablations", ABOUT, found, checks, table(rows), table(named(arms, "arm")))
+    courses = [
+        {
+            "metric": name,
+            "paper": COURSES[name],
+            **{arm: f"{one['begin']:.3f} to {one['end']:.3f}" for arm, one in some.items()},
+        }
+        for name, some in found["courses"].items()
+    ]
+    tables = (table(rows), table(named(arms, "arm")), f"First and last {_PART} iterations.", table(courses))
+    publish("ablations", "Ablations", ABOUT, found, checks, *tables)
 
 
 if __name__ == "__main__":
