@@ -36,13 +36,13 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Request, Sampling, join
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.decoding.weights import choose_layout
-from rmsweb_jax.qwen3_vl.backends import choose_attention
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.flops import forward_flops, training_flops
-from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.qwen.backends import choose_attention
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.config import SIZES, Qwen3VLConfig
+from rmsweb_jax.qwen.flops import forward_flops, training_flops
+from rmsweb_jax.qwen.lora import add_lora, count_parameters
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.sharding import param_shardings
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.rl.losses import Objective
 from rmsweb_jax.rl.prompts import Prompt

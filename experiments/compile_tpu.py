@@ -25,7 +25,7 @@ from rmsweb_jax.aot.programs import Program, full_rows, rl_programs, sampler_pro
 from rmsweb_jax.aot.report import Compiled, compile_program, table
 from rmsweb_jax.data.packing import TreeSize
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
+from rmsweb_jax.qwen.config import SIZES, Qwen3VLConfig
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config

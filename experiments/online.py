@@ -27,8 +27,8 @@ from experiments.online_settings import OnlineSettings
 from rmsweb_jax.data.sources import is_held_out
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.processes import ChildProcess
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.bucket import REPORT
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.schema import Task

@@ -15,7 +15,7 @@ from collection.report.evaluations import Evaluation, benchmark_title
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.config import ExportSettings
 from rmsweb_jax.export.lineage import RL, SFT, DataSet, TrainingRun, describe, lineage, trained_tasks
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen.checkpoint import resolve_model
 
 _TITLES = {SFT: "supervised fine-tuning", RL: "Salvage-DS reinforcement learning"}
 # Settings that name local paths, hosts or services.

@@ -40,13 +40,13 @@ from rmsweb_jax.decoding.quantized import swap_last_axes, to_cache
 from rmsweb_jax.decoding.requests import Request, Sampling, join
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.attention import BACKENDS, TPU_LANES, AttentionConfig
-from rmsweb_jax.qwen3_vl.backends import choose_attention, make_attend
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.layers import LoRAParam
-from rmsweb_jax.qwen3_vl.processor import MAX_PIXELS, Processor, image_patches
-from rmsweb_jax.qwen3_vl.sharding import axis_sizes
+from rmsweb_jax.qwen.attention import BACKENDS, TPU_LANES, AttentionConfig
+from rmsweb_jax.qwen.backends import choose_attention, make_attend
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.layers import LoRAParam
+from rmsweb_jax.qwen.processor import MAX_PIXELS, Processor, image_patches
+from rmsweb_jax.qwen.sharding import axis_sizes
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.prompts import Prompt

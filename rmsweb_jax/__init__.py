@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rmsweb_jax.api import Policy, train_rl, train_sft
     from rmsweb_jax.errors import UserError
     from rmsweb_jax.export.adapters import merge_adapters
-    from rmsweb_jax.qwen3_vl.checkpoint import load_model
-    from rmsweb_jax.qwen3_vl.processor import Processor
+    from rmsweb_jax.qwen.checkpoint import load_model
+    from rmsweb_jax.qwen.processor import Processor
     from rmsweb_jax.records.dataset import read_dataset, write_dataset
     from rmsweb_jax.records.images import ImageStore
     from rmsweb_jax.records.schema import (
@@ -76,8 +76,8 @@ _NAMES = {
     "api": ("Policy", "train_rl", "train_sft"),
     "errors": ("UserError",),
     "export.adapters": ("merge_adapters",),
-    "qwen3_vl.checkpoint": ("load_model",),
-    "qwen3_vl.processor": ("Processor",),
+    "qwen.checkpoint": ("load_model",),
+    "qwen.processor": ("Processor",),
     "records.dataset": ("read_dataset", "write_dataset"),
     "records.images": ("ImageStore",),
     "records.schema": (

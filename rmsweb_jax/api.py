@@ -27,9 +27,9 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Request, Sampling, join
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
-from rmsweb_jax.qwen3_vl.model import Qwen3VL, TokenScores
-from rmsweb_jax.qwen3_vl.processor import MAX_PIXELS, ImageResolver, Processor, open_image
+from rmsweb_jax.qwen.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen.model import Qwen3VL, TokenScores
+from rmsweb_jax.qwen.processor import MAX_PIXELS, ImageResolver, Processor, open_image
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, TextPart
 from rmsweb_jax.settings import from_config

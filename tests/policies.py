@@ -12,9 +12,9 @@ from flax import nnx
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model, save_model
-from rmsweb_jax.qwen3_vl.config import DeltaConfig, Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.checkpoint import load_model, resolve_model, save_model
+from rmsweb_jax.qwen.config import DeltaConfig, Qwen3VLConfig
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample, TextPart

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.checkpoint import MAX_FILE_BYTES, hf_tensors, write_folder
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.checkpoint import MAX_FILE_BYTES, hf_tensors, write_folder
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.model import Qwen3VL
 
 _BLOCK = 1 << 24
 

@@ -15,8 +15,8 @@ from PIL import Image
 import rmsweb_jax
 from rmsweb_jax.api import Policy, read_prompt
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs, image_rows, mrope_positions, vision_inputs
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.inputs import ModelInputs, image_rows, mrope_positions, vision_inputs
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine

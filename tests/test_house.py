@@ -65,7 +65,7 @@ CONTRACT = tuple(
     )
 )
 ABOVE_TRAINING = tuple(
-    f"rmsweb_jax.{name}" for name in ("qwen3_vl", "decoding", "data", "sft", "rl", "serve", "export", "aot")
+    f"rmsweb_jax.{name}" for name in ("qwen", "decoding", "data", "sft", "rl", "serve", "export", "aot")
 )
 ACCELERATOR = ("jax", "jaxlib", "flax", "optax", "orbax", "grain")
 

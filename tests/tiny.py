@@ -1,6 +1,6 @@
 """The smallest Qwen3-VL that has every part: what tests without a checkpoint build on."""
 
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
+from rmsweb_jax.qwen.config import Qwen3VLConfig, TextConfig, VisionConfig
 
 IMAGE_TOKEN = 60
 

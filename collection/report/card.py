@@ -85,7 +85,7 @@ def _header(card: Card) -> str:
             license=card.license,
             library_name="transformers" if merged else "peft",
             pipeline_tag="image-text-to-text",
-            tags=["qwen3_vl", "web-agent", "rmsweb", *([] if merged else ["lora"])],
+            tags=["web-agent", "rmsweb", *([] if merged else ["lora"])],
             metrics=["pass@1"],
             base_model=card.base_model or None,
             model_name=card.name,

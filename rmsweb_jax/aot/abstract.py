@@ -20,13 +20,13 @@ from jax.sharding import PartitionSpec as P
 from rmsweb_jax.data.batching import Batch, ScoredTokens, round_up
 from rmsweb_jax.data.packing import RowShape
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.backends import choose_attention
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import CHUNK, ModelInputs, TreeTables, VisionInputs
-from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.quantize import quantize_base
-from rmsweb_jax.qwen3_vl.sharding import check_mesh, param_shardings
+from rmsweb_jax.qwen.backends import choose_attention
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.inputs import CHUNK, ModelInputs, TreeTables, VisionInputs
+from rmsweb_jax.qwen.lora import add_lora, count_parameters
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.quantize import quantize_base
+from rmsweb_jax.qwen.sharding import check_mesh, param_shardings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.step import split_model

@@ -36,14 +36,14 @@ from rmsweb_jax.decoding.programs import (
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.decoding.weights import Layout, adapter_specs
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.flops import (
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.flops import (
     Work,
     decode_flops,
     forward_flops,
     training_flops,
 )
-from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.qwen.sharding import param_shardings
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.step import VALUES as RL_VALUES
 from rmsweb_jax.rl.step import rl_steps

@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float32, Int32
 
 from rmsweb_jax.data.packing import Part, Row, RowShape, TreeSize
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import (
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.inputs import (
     Array,
     Grid,
     ModelInputs,

@@ -26,9 +26,9 @@ from rmsweb_jax.data.batching import Example
 from rmsweb_jax.data.packing import TreeSize
 from rmsweb_jax.data.sources import RecordSource
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import Grid
-from rmsweb_jax.qwen3_vl.processor import (
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.inputs import Grid
+from rmsweb_jax.qwen.processor import (
     BAD_IMAGE,
     EncodedResponse,
     Processor,

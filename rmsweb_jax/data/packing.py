@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.flops import Work, causal_pairs, decoder_flops, forward_flops, head_flops
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.flops import Work, causal_pairs, decoder_flops, forward_flops, head_flops
 
 # Widths that `choose_packer` tries before it looks around the best one, and the share of useful operations
 # below which a run warns.

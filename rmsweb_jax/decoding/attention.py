@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Float32, Int32
 
 from rmsweb_jax.decoding.quantized import CacheArray, swap_last_axes
-from rmsweb_jax.qwen3_vl.attention import TPU_LANES, AttentionConfig
+from rmsweb_jax.qwen.attention import TPU_LANES, AttentionConfig
 
 # Finite: a query without a visible key gets a mixture that `merge` weighs by exp(-1e30 - max) = 0, and no
 # NaN.

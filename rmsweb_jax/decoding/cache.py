@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Float32, Int32
 from rmsweb_jax.decoding.attention import keys_by_position
 from rmsweb_jax.decoding.quantized import CacheArray, swap_last_axes
 from rmsweb_jax.decoding.sizes import EngineSizes
-from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.config import TextConfig
+from rmsweb_jax.qwen.attention import AttentionConfig
+from rmsweb_jax.qwen.config import TextConfig
 from rmsweb_jax.training.mesh import BATCH, ROWS
 
 # Steps between two writes to the ring buffer; 128 is also what the kernel tiles positions by.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float32, Int32, Key
 
-from rmsweb_jax.qwen3_vl.inputs import Array
+from rmsweb_jax.qwen.inputs import Array
 
 # Logit of a token that is not drawn: finite, so that no difference of two of them is NaN.
 BANNED = -1e30

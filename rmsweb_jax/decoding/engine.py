@@ -30,8 +30,8 @@ from rmsweb_jax.decoding.requests import Constraint, Drawn, Request, Sampling, T
 from rmsweb_jax.decoding.sizes import EngineSizes
 from rmsweb_jax.decoding.weights import LayerAdapters, Layout, adapter_rank, choose_layout
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.inputs import Array, image_rows, image_starts, mrope_positions, vision_inputs
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.inputs import Array, image_rows, image_starts, mrope_positions, vision_inputs
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.training.mesh import check_rows, out_of_memory, process_rows, row_shards, shard_batch
 
 # Shares of the lanes that may be free before decoding returns to refill them, and of the sequences that may

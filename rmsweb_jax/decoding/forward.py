@@ -46,11 +46,11 @@ from rmsweb_jax.decoding.weights import (
     Layout,
     project,
 )
-from rmsweb_jax.qwen3_vl.config import DeltaConfig, TextConfig
-from rmsweb_jax.qwen3_vl.gated_delta import chain_tables, decay_and_beta, delta_rule, recurrent_heads
-from rmsweb_jax.qwen3_vl.inputs import Array
-from rmsweb_jax.qwen3_vl.layers import rms_norm, rotate
-from rmsweb_jax.qwen3_vl.text import mrope_cos_sin
+from rmsweb_jax.qwen.config import DeltaConfig, TextConfig
+from rmsweb_jax.qwen.gated_delta import chain_tables, decay_and_beta, delta_rule, recurrent_heads
+from rmsweb_jax.qwen.inputs import Array
+from rmsweb_jax.qwen.layers import rms_norm, rotate
+from rmsweb_jax.qwen.text import mrope_cos_sin
 from rmsweb_jax.training.mesh import ROWS, constrain
 
 # Fewest tokens of a chunk whose attention to the chunk is computed at once.

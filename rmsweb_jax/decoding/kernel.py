@@ -19,7 +19,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Float, Float32, Int32
 
 from rmsweb_jax.decoding.quantized import CacheArray
-from rmsweb_jax.qwen3_vl.attention import TPU_LANES
+from rmsweb_jax.qwen.attention import TPU_LANES
 
 # Finite, so that the exponential of a difference of two masked scores is not NaN.
 _MASKED = -1e30

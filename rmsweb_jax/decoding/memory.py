@@ -11,7 +11,7 @@ from flax import nnx
 from rmsweb_jax.decoding.programs import prepare_weights
 from rmsweb_jax.decoding.sizes import EngineSizes, fit_sizes, state_bytes, token_bytes
 from rmsweb_jax.decoding.weights import DecodeWeights, Layout, weight_specs
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.training.mesh import device_bytes, row_shards, tree_shardings
 
 

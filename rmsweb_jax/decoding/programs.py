@@ -49,8 +49,8 @@ from rmsweb_jax.decoding.weights import (
     adapter_weights,
     decode_weights,
 )
-from rmsweb_jax.qwen3_vl.config import ATTENTION, DELTA, TextConfig
-from rmsweb_jax.qwen3_vl.inputs import Array, VisionInputs
+from rmsweb_jax.qwen.config import ATTENTION, DELTA, TextConfig
+from rmsweb_jax.qwen.inputs import Array, VisionInputs
 from rmsweb_jax.training.mesh import AXES, ROWS, constrain, constrain_tree
 
 # Most likely tokens that are reported with each token; OpenAI's limit.

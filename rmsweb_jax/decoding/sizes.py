@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from rmsweb_jax.data.batching import round_up
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.config import TextConfig
+from rmsweb_jax.qwen.config import TextConfig
 
 # Prompt slots over the prompts that fill all lanes: the next prompts wait in them, and stragglers hold some.
 _SPARE = 1.75

@@ -21,11 +21,11 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Float
 
 from rmsweb_jax.decoding.sizes import device_memory
-from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.gated_delta import GatedDeltaNet
-from rmsweb_jax.qwen3_vl.layers import Linear, RMSNorm
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.text import DecoderLayer
+from rmsweb_jax.qwen.attention import AttentionConfig
+from rmsweb_jax.qwen.gated_delta import GatedDeltaNet
+from rmsweb_jax.qwen.layers import Linear, RMSNorm
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.text import DecoderLayer
 from rmsweb_jax.training.mesh import ROWS, constrain_tree
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.folder import new_folder
-from rmsweb_jax.qwen3_vl.checkpoint import (
+from rmsweb_jax.qwen.checkpoint import (
     ADAPTER_FILE,
     INDEX_FILE,
     TensorFolder,
@@ -24,8 +24,8 @@ from rmsweb_jax.qwen3_vl.checkpoint import (
     resolve_model,
     write_folder,
 )
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import WEIGHTS_FILE, check_plain
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.lora import WEIGHTS_FILE, check_plain
 
 _TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_(A|B|magnitude_vector)(?:\.weight)?")
 

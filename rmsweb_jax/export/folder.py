@@ -14,10 +14,10 @@ from typing import Any
 
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.lineage import SFT, TrainingRun
-from rmsweb_jax.qwen3_vl.checkpoint import INDEX_FILE, TensorFolder, read_shapes
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import CONFIG_FILE, WEIGHTS_FILE
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import INDEX_FILE, TensorFolder, read_shapes
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.lora import CONFIG_FILE, WEIGHTS_FILE
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.files import make_folder, sync_folder, write_atomic
 
 

@@ -20,7 +20,7 @@ from rmsweb_jax.actions.reward import EXACT, score_response
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.episodes import FORK_LIST, FORKS, LEAST_EPISODES, TEACHER, Fork
 from rmsweb_jax.records.images import ImageStore

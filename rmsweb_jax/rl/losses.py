@@ -17,7 +17,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Bool, Float, Float32, Int32
 
-from rmsweb_jax.qwen3_vl.inputs import Array
+from rmsweb_jax.qwen.inputs import Array
 from rmsweb_jax.rl.config import Objective
 
 # The bounds are verl's. exp(20) is 4.9e8: a token whose probability has changed a lot gives a large loss,

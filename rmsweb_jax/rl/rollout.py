@@ -22,7 +22,7 @@ from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Request, Responses, Sampling, join
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.gates import Gate, gate_group, salvage_ds
 from rmsweb_jax.rl.prompts import Prompt, RlData

@@ -21,9 +21,9 @@ from jax.sharding import Mesh
 from rmsweb_jax.data.batching import Batch, Branch, Example, LazyTree, Span, Tree, lay_out, on_mesh, spans
 from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.data.packing import Packer, RowShape, TreeSize, choose_packer, useful_work
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
-from rmsweb_jax.qwen3_vl.model import MAX_LOGITS, Qwen3VL, score_tokens
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.flops import Work, forward_flops, training_flops
+from rmsweb_jax.qwen.model import MAX_LOGITS, Qwen3VL, score_tokens
 from rmsweb_jax.rl.config import Objective, RlConfig
 from rmsweb_jax.rl.functions import find_loss
 from rmsweb_jax.rl.losses import VALUES, Metric, TokenBatch, abstract_sums, token_weights, with_replay

@@ -22,11 +22,11 @@ from rmsweb_jax.decoding.sizes import device_memory, sizes_for
 from rmsweb_jax.decoding.weights import choose_layout
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.own import own_files
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.lora import count_parameters
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.processor import Processor
-from rmsweb_jax.qwen3_vl.sharding import choose_mesh
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.lora import count_parameters
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.processor import Processor
+from rmsweb_jax.qwen.sharding import choose_mesh
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.rl.config import OnlineConfig, RlConfig
 from rmsweb_jax.rl.episodes import (

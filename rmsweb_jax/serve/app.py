@@ -25,7 +25,7 @@ from starlette.routing import Route
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Request as EngineRequest
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.schema import TextPart
 from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import Report, ServingEngine

@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Drawn, Request
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.layers import LoRAParam
-from rmsweb_jax.qwen3_vl.lora import load_adapters
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.layers import LoRAParam
+from rmsweb_jax.qwen.lora import load_adapters
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.serve.protocol import ApiError
 
 Report = Drawn | ApiError

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int32
 from llguidance.numpy import fill_next_token_bitmask
 
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.serve.protocol import ApiError, Tool
 from rmsweb_jax.serve.tools import CLOSE, OPEN, write_grammar
 

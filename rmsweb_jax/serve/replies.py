@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from rmsweb_jax.decoding.requests import Drawn, Request, TopTokens
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.serve.protocol import FAILED, ApiError, ChatRequest
 from rmsweb_jax.serve.tools import CLOSE, OPEN, parse_calls
 

@@ -20,9 +20,9 @@ from rmsweb_jax.decoding.sizes import EngineSizes, choose_chunks, device_memory,
 from rmsweb_jax.decoding.weights import Layout
 from rmsweb_jax.errors import StoppedError, UserError
 from rmsweb_jax.progress import Progress
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.serve.app import make_app
 from rmsweb_jax.serve.config import ServeSettings

@@ -22,8 +22,8 @@ from rmsweb_jax.data.encoding import Encoder, SampleSize, dataset_sizes
 from rmsweb_jax.data.packing import Packer, Rows, choose_packer, useful_work
 from rmsweb_jax.data.sources import BatchOrder, RecordSource, is_held_out, stable_hash, stream
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.flops import Work
-from rmsweb_jax.qwen3_vl.sharding import choose_mesh
+from rmsweb_jax.qwen.flops import Work
+from rmsweb_jax.qwen.sharding import choose_mesh
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.storage import AnyPath
 from rmsweb_jax.training.config import MeshConfig

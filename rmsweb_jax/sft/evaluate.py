@@ -22,7 +22,7 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Request, Sampling, join
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.sft.config import EvalConfig
 from rmsweb_jax.sft.data import SftData

@@ -17,9 +17,9 @@ from jax.sharding import Mesh
 from jaxtyping import Bool, Float32, Int32, Key
 
 from rmsweb_jax.data.batching import Batch, ScoredTokens
-from rmsweb_jax.qwen3_vl.layers import LoRAParam
-from rmsweb_jax.qwen3_vl.model import Qwen3VL, TokenScores, score_tokens
-from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.qwen.layers import LoRAParam
+from rmsweb_jax.qwen.model import Qwen3VL, TokenScores, score_tokens
+from rmsweb_jax.qwen.sharding import param_shardings
 from rmsweb_jax.training.mesh import choose_remat, fits_device
 from rmsweb_jax.training.step import DropoutKey, LossAndSums, Steps, TrainState, make_steps
 

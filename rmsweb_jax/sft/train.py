@@ -19,12 +19,12 @@ from jax.sharding import Mesh
 from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.data.sources import training_data
-from rmsweb_jax.qwen3_vl.checkpoint import base_state, load_model, resolve_model, save_model
-from rmsweb_jax.qwen3_vl.flops import Work, training_flops
-from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, count_parameters, merge_lora, save_adapters
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.quantize import is_quantized, move_adapters, quantize_base
-from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.qwen.checkpoint import base_state, load_model, resolve_model, save_model
+from rmsweb_jax.qwen.flops import Work, training_flops
+from rmsweb_jax.qwen.lora import LoRAParam, add_lora, count_parameters, merge_lora, save_adapters
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.quantize import is_quantized, move_adapters, quantize_base
+from rmsweb_jax.qwen.sharding import param_shardings
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.sft.config import SftConfig
 from rmsweb_jax.sft.data import StepBatch, open_sft_data

@@ -15,7 +15,7 @@ class MeshConfig(Settings):
     Attributes:
       data: copies of the model.
       fsdp: devices over which weights and optimizer are split.
-      tensor: devices that split each matrix; 0 chooses it, see `qwen3_vl.sharding.choose_mesh`.
+      tensor: devices that split each matrix; 0 chooses it, see `qwen.sharding.choose_mesh`.
     """
 
     data: int = 1
@@ -45,7 +45,7 @@ class ComputeConfig(Settings):
 
     Attributes:
       dtype, param_dtype: dtypes of the computation and of the base weights.
-      remat: policy of rematerialization, see `qwen3_vl.text.remat`; "auto" is the cheapest that fits.
+      remat: policy of rematerialization, see `qwen.text.remat`; "auto" is the cheapest that fits.
       quantize: "int8" stores the frozen matrices of the decoder with 8 bits; adapters are exported onto the
         weights as they were.
       attention: back end of the decoder's attention, see `AttentionConfig`; "auto" is that of the platform.

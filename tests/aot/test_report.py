@@ -13,7 +13,7 @@ from rmsweb_jax.aot.programs import Program, full_rows, rl_programs, sampler_pro
 from rmsweb_jax.aot.report import compile_program, table
 from rmsweb_jax.data.packing import TreeSize, useful_work
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.flops import training_flops
+from rmsweb_jax.qwen.flops import training_flops
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.sft.config import SftConfig

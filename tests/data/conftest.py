@@ -1,6 +1,6 @@
 import pytest
 
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen.config import Qwen3VLConfig
 from tests.tiny import TINY
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out, lay_out_prompts, spans
 from rmsweb_jax.data.packing import Packer, Part, RowShape
-from rmsweb_jax.qwen3_vl.inputs import mrope_positions
-from rmsweb_jax.qwen3_vl.tree_attention.rule import visible_pairs
+from rmsweb_jax.qwen.inputs import mrope_positions
+from rmsweb_jax.qwen.tree_attention.rule import visible_pairs
 from tests.tiny import TINY
 
 PATCHES = 8

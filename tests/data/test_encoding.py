@@ -7,7 +7,7 @@ from PIL import Image
 from rmsweb_jax.data.batching import Branch, Tree
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen.checkpoint import resolve_model
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample, TextPart
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rmsweb_jax.data.packing import Packer, RowShape, TreeSize, choose_packer, even_parts, useful_work
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.config import SIZES
-from rmsweb_jax.qwen3_vl.flops import Work
+from rmsweb_jax.qwen.config import SIZES
+from rmsweb_jax.qwen.flops import Work
 from tests.tiny import TINY
 
 WIDTH = 128

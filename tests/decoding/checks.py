@@ -12,9 +12,9 @@ from flax import nnx
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Responses
 from rmsweb_jax.decoding.sizes import EngineSizes
-from rmsweb_jax.qwen3_vl.lora import LoRAParam
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from tests.qwen3_vl.rows import log_probs
+from rmsweb_jax.qwen.lora import LoRAParam
+from rmsweb_jax.qwen.model import Qwen3VL
+from tests.qwen.rows import log_probs
 from tests.rl.eight_rows import plain_inputs
 
 

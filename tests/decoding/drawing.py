@@ -12,7 +12,7 @@ from rmsweb_jax.data.batching import Encodable, Example
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Drawn, Request, Responses, Sampling, join
 from rmsweb_jax.decoding.sizes import EngineSizes
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.model import Qwen3VL
 
 SIZES = EngineSizes(lanes=8, prompts=4, prompt_width=16, response_width=16, samples=4, chunks=(4, 8), steps=4)
 

@@ -18,10 +18,10 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.programs import Emitted, TopLogProbs
 from rmsweb_jax.decoding.requests import Request, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes, spare_prompts
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.training.mesh import make_mesh
 from tests.decoding.drawing import busy, step, text_example
-from tests.qwen3_vl.random_models import random_model
+from tests.qwen.random_models import random_model
 from tests.tiny import TINY
 
 SAMPLES, PROMPTS = 8, 64

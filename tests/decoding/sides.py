@@ -18,8 +18,8 @@ from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Responses, Sampling
 from rmsweb_jax.decoding.sizes import EngineSizes, sizes_for
-from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.processor import image_patches
+from rmsweb_jax.qwen.config import SIZES, Qwen3VLConfig
+from rmsweb_jax.qwen.processor import image_patches
 from tests.decoding.drawing import generate, requests
 
 PROMPTS, SAMPLES = 4, 8

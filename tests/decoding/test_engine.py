@@ -21,10 +21,10 @@ from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Sampling, join
 from rmsweb_jax.decoding.sizes import EngineSizes, fit_sizes, token_bytes
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.inputs import image_rows, image_starts, mrope_positions, vision_inputs
-from rmsweb_jax.qwen3_vl.layers import LoRAParam
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.attention import AttentionConfig
+from rmsweb_jax.qwen.inputs import image_rows, image_starts, mrope_positions, vision_inputs
+from rmsweb_jax.qwen.layers import LoRAParam
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.training.config import LoRAConfig
 from tests.compilations import compilations
 from tests.decoding.drawing import (
@@ -38,10 +38,10 @@ from tests.decoding.drawing import (
     tokens_of,
     with_sizes,
 )
-from tests.qwen3_vl import conftest as models
-from tests.qwen3_vl.conftest import IMAGE_TOKEN
-from tests.qwen3_vl.random_models import random_model
-from tests.qwen3_vl.rows import log_probs, logits, text_inputs
+from tests.qwen import conftest as models
+from tests.qwen.conftest import IMAGE_TOKEN
+from tests.qwen.random_models import random_model
+from tests.qwen.rows import log_probs, logits, text_inputs
 from tests.tiny import TINY
 
 # A layer of each kind, with DeepStack and without: these tests compile many programs.

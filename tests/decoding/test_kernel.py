@@ -7,7 +7,7 @@ import pytest
 
 from rmsweb_jax.decoding.attention import KeySpan, attend_ring, merge
 from rmsweb_jax.decoding.quantized import swap_last_axes, to_cache
-from rmsweb_jax.qwen3_vl.attention import AttentionConfig
+from rmsweb_jax.qwen.attention import AttentionConfig
 
 DIM, PLACES, HEADS = 128, 1024, 8
 # Start and count: a whole ring, padding on either side, within a stretch, over the ring's end, all of it from

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
+from rmsweb_jax.qwen.config import Qwen3VLConfig
 from tests.decoding.sides import SPECIAL, screenshot
 from tests.serve.servers import VLLM_ENVIRONMENT
 

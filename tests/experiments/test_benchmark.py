@@ -15,7 +15,7 @@ SMALL = BenchmarkConfig(
 TIMED = """
 from experiments.benchmark import Setup
 from experiments.benchmark_settings import BenchmarkConfig
-from rmsweb_jax.qwen3_vl.config import SIZES
+from rmsweb_jax.qwen.config import SIZES
 from rmsweb_jax.training.distributed import join_processes
 from rmsweb_jax.training.mesh import make_mesh
 join_processes()

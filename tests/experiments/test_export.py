@@ -27,9 +27,9 @@ from rmsweb_jax.decoding.requests import Sampling
 from rmsweb_jax.decoding.sizes import sizes_for
 from rmsweb_jax.errors import UserError
 from rmsweb_jax.export.config import ExportSettings
-from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.layers import LoRAParam
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import load_model
+from rmsweb_jax.qwen.layers import LoRAParam
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, RlPrompt, SftSample, TextPart

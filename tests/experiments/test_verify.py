@@ -9,9 +9,9 @@ from safetensors.numpy import load_file, save_file
 
 from experiments import verify as script
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.config import SIZES
-from tests.qwen3_vl.references import random_config, reference_model
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.config import SIZES
+from tests.qwen.references import random_config, reference_model
 from tests.scripts import run_script
 
 

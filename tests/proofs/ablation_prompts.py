@@ -20,8 +20,8 @@ from pathlib import Path
 from experiments import cli
 from rmsweb_jax.data.encoding import Encoder, as_sample
 from rmsweb_jax.data.sources import stable_hash, training_data
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.records.images import ImageStore

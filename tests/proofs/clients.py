@@ -20,9 +20,9 @@ from typing import Any
 
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model, save_model
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.checkpoint import resolve_model, save_model
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.model import Qwen3VL
 from tests.proofs.page import ROOT, Check, publish, table
 from tests.serve.servers import (
     BROWSER_USE_ENVIRONMENT,

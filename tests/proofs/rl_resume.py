@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 
 from experiments.studies.tiny_base.corpus.stream import generated, questions, state_prompt
 from rmsweb_jax.errors import StoppedError
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen.checkpoint import resolve_model
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, RlPrompt

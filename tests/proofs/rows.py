@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rmsweb_jax.qwen3_vl.backends import choose_attention
+from rmsweb_jax.qwen.backends import choose_attention
 from tests.proofs.page import Check, demo_run, named, others_seconds, publish, table
 from tests.rl.attention_speed import attention_seconds
 from tests.rl.row_fill import corpora, demo_corpus, fill, sft_padding

@@ -24,9 +24,9 @@ from flax import nnx
 
 from rmsweb_jax.decoding.engine import Engine
 from rmsweb_jax.decoding.requests import Responses, Sampling
-from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.lora import add_lora
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.checkpoint import load_model
+from rmsweb_jax.qwen.lora import add_lora
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.training.config import LoRAConfig
 from tests.decoding.checks import Gap, Sameness, log_prob_gap, randomize_adapters, sameness
 from tests.decoding.drawing import generate, requests

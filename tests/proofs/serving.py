@@ -31,9 +31,9 @@ from rmsweb_jax.actions.json_schema import bounded_reply_schema
 from rmsweb_jax.actions.parse import parse_reply
 from rmsweb_jax.data.sources import RecordSource
 from rmsweb_jax.decoding.requests import Sampling
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.images import ImageStore, image_names
 from rmsweb_jax.records.schema import RlPrompt
 from rmsweb_jax.rl.remote.protocol import Ask

@@ -163,7 +163,7 @@ attention; the rematerialization that `auto` chooses. Sharding is `data x fsdp x
   without being an argument of the program, such as the optimizer state while a gradient is computed.
 - *state split* is what adapters and optimizer state take of a device, over an even share of them.
 - *useful* and *executed* TFLOP are of a device and call, counted from shapes
-  (`rmsweb_jax/qwen3_vl/flops.py`); executed includes what rematerialisation computes again.
+  (`rmsweb_jax/qwen/flops.py`); executed includes what rematerialisation computes again.
   *MFU ceiling* is useful over executed.
 - The decoding program is named by the lanes and the prompt slots of all devices: as many as their memory
   holds beside weights, adapters and optimizer.

@@ -20,7 +20,7 @@ BUILD = ROOT / "build/versions"
 UV = "uv==0.13.9"
 # Python, and which of the admitted versions uv takes of each package that pyproject.toml names.
 ENVIRONMENTS = {"oldest": ("3.11", "lowest-direct"), "newest": ("3.13", "highest")}
-FOLDERS = ("data", "decoding", "qwen3_vl", "rl", "sft", "training")
+FOLDERS = ("data", "decoding", "qwen", "rl", "sft", "training")
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "ml-dtypes", "jaxtyping"),
     *("transformers", "tokenizers", "safetensors", "torch", "peft", "qwix", "chex"),

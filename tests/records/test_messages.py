@@ -10,7 +10,7 @@ from PIL import Image
 
 from rmsweb_jax.data.chats import read_chats
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen.checkpoint import resolve_model
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.messages import WRITERS

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.backends import make_attend
+from rmsweb_jax.qwen.attention import AttentionConfig
+from rmsweb_jax.qwen.backends import make_attend
 
 WIDTH = 20_480
 # Prompts with their branches.

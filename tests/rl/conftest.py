@@ -5,9 +5,9 @@ import pytest
 from flax import nnx
 
 from rmsweb_jax.data.batching import Example
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import add_lora
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.lora import add_lora
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.rl.rollout import Turn
 from rmsweb_jax.training.config import LoRAConfig

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmsweb_jax.data.batching import Batch, Example, ScoredTokens
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.inputs import ModelInputs, image_rows, mrope_positions, vision_inputs
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.inputs import ModelInputs, image_rows, mrope_positions, vision_inputs
 from rmsweb_jax.rl.rollout import MiniBatch
 
 Key = tuple[int, int]

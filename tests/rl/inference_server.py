@@ -11,10 +11,10 @@ from werkzeug import Request, Response
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.decoding.requests import Request as EngineRequest
 from rmsweb_jax.decoding.requests import Responses, Sampling
-from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.lora import add_lora
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import load_model
+from rmsweb_jax.qwen.lora import add_lora
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.rl.config import EndpointConfig

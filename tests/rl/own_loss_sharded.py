@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.rollout import MiniBatch
 from rmsweb_jax.training.mesh import AXES, make_mesh
-from tests.qwen3_vl.sharded_steps import make_turn
+from tests.qwen.sharded_steps import make_turn
 from tests.rl.update_together import make_policy
 
 

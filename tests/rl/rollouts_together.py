@@ -15,8 +15,8 @@ import jax
 from configs.rl import get_config
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.decoding.requests import Sampling
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.rl.config import EndpointConfig, RlConfig
 from rmsweb_jax.rl.gates import salvage_ds
 from rmsweb_jax.rl.rollout import Rollouts

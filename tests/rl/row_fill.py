@@ -13,9 +13,9 @@ from configs.rl import get_config
 from rmsweb_jax.data.encoding import Encoder, SampleSize, dataset_sizes
 from rmsweb_jax.data.packing import Packer, TreeSize, choose_packer, useful_work
 from rmsweb_jax.data.sources import BatchOrder, RecordSource
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.flops import Work, forward_flops
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.config import SIZES, Qwen3VLConfig
+from rmsweb_jax.qwen.flops import Work, forward_flops
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt
 from rmsweb_jax.rl.config import RlConfig

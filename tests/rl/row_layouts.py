@@ -14,11 +14,11 @@ from flax import nnx
 
 from rmsweb_jax.data.batching import Batch, Example, on_mesh, round_up
 from rmsweb_jax.data.packing import Packer, RowShape
-from rmsweb_jax.qwen3_vl.backends import choose_attention
-from rmsweb_jax.qwen3_vl.config import SIZES, Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import add_lora
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.qwen.backends import choose_attention
+from rmsweb_jax.qwen.config import SIZES, Qwen3VLConfig
+from rmsweb_jax.qwen.lora import add_lora
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.sharding import param_shardings
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.rollout import MiniBatch, Turn
 from rmsweb_jax.rl.step import micro_batches, rl_steps, trees_of

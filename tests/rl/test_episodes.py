@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from configs.rl import get_config
 from rmsweb_jax.data.encoding import Encoder
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen.checkpoint import resolve_model
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.episodes import FORK_LIST, FORKS, TEACHER, Fork
 from rmsweb_jax.records.images import ImageStore

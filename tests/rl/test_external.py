@@ -15,7 +15,7 @@ from werkzeug import Response
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.requests import Request
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.processor import image_patches, open_image
+from rmsweb_jax.qwen.processor import image_patches, open_image
 from rmsweb_jax.rl.remote.generator import Endpoint, png_data_url
 from rmsweb_jax.rl.remote.protocol import CHAT
 from tests.loopback import free_port

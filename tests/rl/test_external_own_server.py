@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen.checkpoint import load_model
 from rmsweb_jax.rl.prompts import Prompt
 from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.engine import ServingEngine
 from rmsweb_jax.serve.server import serving_engine
-from tests.qwen3_vl.rows import token_log_probs
+from tests.qwen.rows import token_log_probs
 from tests.rl.eight_rows import plain_inputs
 from tests.rl.inference_server import LIMIT, MAX_PIXELS, Policy, draw, make_endpoint, make_policy, settings
 from tests.serve.conftest import serving

@@ -14,7 +14,7 @@ import pytest
 
 from docs.examples import my_own_loss
 from rmsweb_jax.data.packing import Packer, RowShape
-from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.qwen.sharding import param_shardings
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.losses import VALUES, TokenBatch
 from rmsweb_jax.rl.rollout import MiniBatch

@@ -9,8 +9,8 @@ from configs.rl import get_config
 from rmsweb_jax.data.encoding import SampleSize
 from rmsweb_jax.data.packing import Packer, RowShape, useful_work
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.flops import Work
-from rmsweb_jax.qwen3_vl.tree_attention.rule import visible_pairs
+from rmsweb_jax.qwen.flops import Work
+from rmsweb_jax.qwen.tree_attention.rule import visible_pairs
 from rmsweb_jax.rl.config import RlConfig
 from rmsweb_jax.rl.rollout import MiniBatch
 from rmsweb_jax.rl.step import VALUES, micro_batches, rl_packer, trees_of

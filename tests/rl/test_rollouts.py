@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import load_model
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt

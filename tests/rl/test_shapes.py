@@ -15,7 +15,7 @@ import tests.typechecker
 
 modules = "batching gates losses metrics prompts rollout step".split()
 packages = [f"rmsweb_jax.rl.{name}" for name in modules]
-packages += ["rmsweb_jax.qwen3_vl.model", "rmsweb_jax.data.batching"]
+packages += ["rmsweb_jax.qwen.model", "rmsweb_jax.data.batching"]
 with install_import_hook(packages, "tests.typechecker.check"):
     from rmsweb_jax.decoding.requests import Responses
     from rmsweb_jax.rl.step import micro_batches, rl_packer, trees_of
@@ -28,8 +28,8 @@ with install_import_hook(packages, "tests.typechecker.check"):
     from rmsweb_jax.rl.step import scored_log_probs
     from rmsweb_jax.data.encoding import SampleSize
     from rmsweb_jax.sft.step import split_model
-    from rmsweb_jax.qwen3_vl.lora import LoRAConfig, add_lora
-    from rmsweb_jax.qwen3_vl.model import Qwen3VL
+    from rmsweb_jax.qwen.lora import LoRAConfig, add_lora
+    from rmsweb_jax.qwen.model import Qwen3VL
     from tests.actions.replies import reply
     from tests.rl.conftest import CONFIG, _prompt
 

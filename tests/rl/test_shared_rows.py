@@ -10,9 +10,9 @@ from flax import nnx
 
 from rmsweb_jax.data.batching import Batch, Example, lay_out, on_mesh, spans
 from rmsweb_jax.data.packing import Packer, Part, Rows, RowShape
-from rmsweb_jax.qwen3_vl.lora import add_lora
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.qwen.lora import add_lora
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.sharding import param_shardings
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.rollout import MiniBatch, Turn
 from rmsweb_jax.rl.step import VALUES, rl_steps, trees_of

@@ -10,7 +10,7 @@ from flax import nnx
 
 from rmsweb_jax.data.batching import Batch, on_mesh
 from rmsweb_jax.data.packing import Packer, RowShape
-from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.qwen.sharding import param_shardings
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.losses import KL_BOUND, TokenBatch, low_var_kl, salvage_ds
 from rmsweb_jax.rl.rollout import MiniBatch, Turn

@@ -9,13 +9,13 @@ import pytest
 from jax.sharding import Mesh
 
 from rmsweb_jax.data.packing import Packer, RowShape, useful_work
-from rmsweb_jax.qwen3_vl.flops import Work, forward_flops, training_flops
+from rmsweb_jax.qwen.flops import Work, forward_flops, training_flops
 from rmsweb_jax.rl.rollout import MiniBatch
 from rmsweb_jax.rl.step import micro_batches, trees_of
 from rmsweb_jax.training.mesh import AXES
 from rmsweb_jax.training.performance import PEAKS, Peak
-from tests.qwen3_vl.sharded_steps import make_turn
-from tests.qwen3_vl.test_sharded import ROOT, figures, free_port
+from tests.qwen.sharded_steps import make_turn
+from tests.qwen.test_sharded import ROOT, figures, free_port
 from tests.rl.update_together import CONFIG, PACKER, Policy, arrays_of, make_policy, update
 from tests.virtual_devices import device_environment
 

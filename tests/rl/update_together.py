@@ -18,10 +18,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from rmsweb_jax.data.packing import Packer, RowShape
-from rmsweb_jax.qwen3_vl.backends import choose_attention
-from rmsweb_jax.qwen3_vl.lora import add_lora
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.sharding import param_shardings
+from rmsweb_jax.qwen.backends import choose_attention
+from rmsweb_jax.qwen.lora import add_lora
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.sharding import param_shardings
 from rmsweb_jax.rl.config import Objective
 from rmsweb_jax.rl.rollout import MiniBatch
 from rmsweb_jax.rl.step import Updated, rl_steps, update_policy
@@ -29,8 +29,8 @@ from rmsweb_jax.sft.step import init_state, split_model
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.step import Steps, TrainState, adamw
-from tests.qwen3_vl import sharded_steps
-from tests.qwen3_vl.sharded_steps import WINDOW, make_turn
+from tests.qwen import sharded_steps
+from tests.qwen.sharded_steps import WINDOW, make_turn
 
 # A large KL weight, so that every term shows.
 OBJECTIVE = Objective(kl_coef=0.1)

@@ -15,11 +15,11 @@ import pytest
 from flax import nnx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import LoRAParam, add_lora, save_adapters
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import load_model, save_model
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.lora import LoRAParam, add_lora, save_adapters
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.serve.app import make_app
 from rmsweb_jax.serve.config import ServeSettings, ServingMesh
 from rmsweb_jax.serve.engine import ServingEngine
@@ -28,7 +28,7 @@ from rmsweb_jax.serve.server import serving_engine
 from rmsweb_jax.signals import StopRequest
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
-from tests.qwen3_vl.random_models import random_model
+from tests.qwen.random_models import random_model
 from tests.references import transformers
 from tests.tiny import TINY
 

@@ -12,9 +12,9 @@ from flax import nnx
 from safetensors.numpy import load_file, save_file
 
 from rmsweb_jax.export.folder import write_processor
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model, save_model
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.checkpoint import resolve_model, save_model
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.model import Qwen3VL
 from tests.serve.servers import Server, our_server, transformers_server, vllm_server
 
 MAX_PIXELS = 16_384

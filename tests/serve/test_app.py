@@ -28,9 +28,9 @@ from experiments.serve import main as serve
 from rmsweb_jax.data.batching import Branch, Example, Tree, lay_out
 from rmsweb_jax.data.packing import Part, RowShape
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.processor import EncodedPrompt, Processor
+from rmsweb_jax.qwen.checkpoint import load_model
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.processor import EncodedPrompt, Processor
 from rmsweb_jax.serve.app import make_app
 from rmsweb_jax.serve.config import ServeSettings
 from rmsweb_jax.serve.http import bind
@@ -38,7 +38,7 @@ from rmsweb_jax.serve.protocol import ChatRequest, parse_body, to_messages
 from rmsweb_jax.serve.replies import Generation
 from rmsweb_jax.serve.tools import closed
 from rmsweb_jax.settings import from_config
-from tests.qwen3_vl.rows import token_log_probs
+from tests.qwen.rows import token_log_probs
 from tests.serve.conftest import CONFIG, serving
 from tests.virtual_devices import device_environment
 

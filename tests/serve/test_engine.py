@@ -12,9 +12,9 @@ from flax import nnx
 from rmsweb_jax.data.batching import Example
 from rmsweb_jax.decoding.requests import Drawn, Request, Sampling
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.checkpoint import load_model
-from rmsweb_jax.qwen3_vl.lora import add_lora, save_adapters
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import load_model
+from rmsweb_jax.qwen.lora import add_lora, save_adapters
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.serve.config import ServeSettings, ServingMesh
 from rmsweb_jax.serve.engine import Report, ServingEngine
 from rmsweb_jax.serve.protocol import ApiError

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rmsweb_jax.actions.json_schema import bounded_reply_schema
 from rmsweb_jax.actions.parse import parse_reply
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.serve.grammar import Grammar, Grammars
 from rmsweb_jax.serve.protocol import Tool
 from rmsweb_jax.serve.tools import parse_calls

@@ -6,8 +6,8 @@ from flax import nnx
 
 from rmsweb_jax.data.batching import Batch, Branch, Example, Tree, lay_out
 from rmsweb_jax.data.packing import Part, Row, RowShape
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.sft.data import VALUES
 from tests.tiny import IMAGE_TOKEN, TINY
 

@@ -15,7 +15,7 @@ import jax
 from jax.sharding import Mesh
 
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen.checkpoint import load_model
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
 from rmsweb_jax.sft.config import EvalConfig

@@ -1,7 +1,7 @@
 """The independent trainer: transformers' Qwen3-VL and PEFT in torch, one unpadded sample at a time.
 
 Chat text, labels, loss, optimizer and schedule are transformers', PEFT's and torch's own. Only the cut-up
-pixels come from this project (tests/qwen3_vl/test_images.py holds them to transformers' image processor).
+pixels come from this project (tests/qwen/test_images.py holds them to transformers' image processor).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
-from rmsweb_jax.qwen3_vl.inputs import Grid
+from rmsweb_jax.qwen.inputs import Grid
 from rmsweb_jax.records.schema import ImagePart, SftSample
 from tests.references import peft, torch, transformers
 

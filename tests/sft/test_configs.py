@@ -2,9 +2,9 @@ import pytest
 from flax import nnx
 
 from configs.sft import VARIANTS, get_config
-from rmsweb_jax.qwen3_vl.config import SIZES
-from rmsweb_jax.qwen3_vl.lora import add_lora, count_parameters
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.config import SIZES
+from rmsweb_jax.qwen.lora import add_lora, count_parameters
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.sft.step import TRAINABLE
 from rmsweb_jax.training.config import LoRAConfig
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from rmsweb_jax.qwen3_vl.checkpoint import load_model
+from rmsweb_jax.qwen.checkpoint import load_model
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import SftSample
@@ -17,7 +17,7 @@ from rmsweb_jax.sft.evaluate import Evaluator, choose_actions
 from rmsweb_jax.sft.step import split_model
 from rmsweb_jax.training.mesh import make_mesh
 from tests.policies import REPLY, random_messages
-from tests.qwen3_vl.test_sharded import figures, free_port
+from tests.qwen.test_sharded import figures, free_port
 from tests.sft.evaluate_together import CONFIG, open_corpus
 from tests.virtual_devices import device_environment
 

@@ -9,7 +9,7 @@ from flax import nnx
 
 from rmsweb_jax.data.batching import on_mesh
 from rmsweb_jax.data.packing import RowShape
-from rmsweb_jax.qwen3_vl.lora import add_lora
+from rmsweb_jax.qwen.lora import add_lora
 from rmsweb_jax.sft.step import init_state, sft_loss, sft_steps, split_model
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh

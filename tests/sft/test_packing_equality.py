@@ -18,9 +18,9 @@ from jax.sharding import Mesh
 
 from rmsweb_jax.data.batching import Batch, Example, on_mesh
 from rmsweb_jax.data.packing import Packer, RowShape
-from rmsweb_jax.qwen3_vl.attention import AttentionConfig
-from rmsweb_jax.qwen3_vl.lora import add_lora
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.attention import AttentionConfig
+from rmsweb_jax.qwen.lora import add_lora
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.sft.step import LossSums, init_state, loss_sums, sft_steps, split_model, target_scores
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh

@@ -13,10 +13,10 @@ from flax import nnx
 from PIL import Image
 
 from rmsweb_jax.data.encoding import Encoder
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
-from rmsweb_jax.qwen3_vl.config import Qwen3VLConfig
-from rmsweb_jax.qwen3_vl.lora import add_lora, save_adapters, to_peft_tensors
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen.config import Qwen3VLConfig
+from rmsweb_jax.qwen.lora import add_lora, save_adapters, to_peft_tensors
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import ImagePart, Message, SftSample, TextPart
@@ -26,7 +26,7 @@ from rmsweb_jax.sft.train import run_step
 from rmsweb_jax.training.config import LoRAConfig
 from rmsweb_jax.training.mesh import make_mesh
 from rmsweb_jax.training.step import adamw, warmup_cosine
-from tests.qwen3_vl.references import reference_model
+from tests.qwen.references import reference_model
 from tests.references import transformers
 from tests.sft.peft_reference import (
     Curves,

@@ -8,7 +8,7 @@ import pytest
 
 import rmsweb_jax
 from rmsweb_jax.errors import UnreachableError
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen.checkpoint import resolve_model
 from rmsweb_jax.records.bucket import publish_dataset
 from rmsweb_jax.storage import StorePath
 from rmsweb_jax.training.checkpoints import Checkpoints

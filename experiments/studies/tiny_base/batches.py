@@ -18,7 +18,7 @@ from experiments.studies.tiny_base.corpus.questions import GroundingQuestion, fi
 from experiments.studies.tiny_base.corpus.recorded import pages_of, read_episodes
 from experiments.studies.tiny_base.settings import BaseConfig, Sizes
 from experiments.studies.tiny_base.tokenizer import CONTROL_TOKENS
-from rmsweb_jax.qwen3_vl.inputs import (
+from rmsweb_jax.qwen.inputs import (
     Array,
     Grid,
     ModelInputs,
@@ -30,7 +30,7 @@ from rmsweb_jax.qwen3_vl.inputs import (
     tree_tables,
     vision_inputs,
 )
-from rmsweb_jax.qwen3_vl.processor import Processor, open_image, target_size
+from rmsweb_jax.qwen.processor import Processor, open_image, target_size
 from rmsweb_jax.records.images import ImageStore
 
 IGNORED = -1

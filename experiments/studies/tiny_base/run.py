@@ -26,10 +26,10 @@ from experiments.studies.tiny_base.corpus.recorded import record_episodes
 from experiments.studies.tiny_base.settings import BaseConfig, ModelSettings, Sizes
 from experiments.studies.tiny_base.tokenizer import build_tokenizer, save_tokenizer, token_ids
 from experiments.studies.tiny_base.train import RunPosition, score, split_params, train
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, save_model
-from rmsweb_jax.qwen3_vl.config import DeltaConfig, Qwen3VLConfig, TextConfig, VisionConfig
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import load_model, save_model
+from rmsweb_jax.qwen.config import DeltaConfig, Qwen3VLConfig, TextConfig, VisionConfig
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.files import write_atomic
 from rmsweb_jax.training.metrics import read_metrics
 

@@ -23,7 +23,7 @@ from flax import nnx
 
 from experiments.studies.tiny_base.batches import GroundingBatch
 from experiments.studies.tiny_base.settings import BaseConfig
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
+from rmsweb_jax.qwen.model import Qwen3VL
 from rmsweb_jax.training.checkpoints import Checkpoints
 from rmsweb_jax.training.metrics import MetricWriter
 

@@ -28,9 +28,9 @@ from pydantic import ValidationError
 from rmsweb_jax.data.sources import stable_hash
 from rmsweb_jax.decoding.requests import Request, Responses
 from rmsweb_jax.errors import UserError
-from rmsweb_jax.qwen3_vl.lora import WEIGHTS_FILE, save_adapters
-from rmsweb_jax.qwen3_vl.model import Qwen3VL
-from rmsweb_jax.qwen3_vl.processor import ImageResolver, Processor, open_image, target_size
+from rmsweb_jax.qwen.lora import WEIGHTS_FILE, save_adapters
+from rmsweb_jax.qwen.model import Qwen3VL
+from rmsweb_jax.qwen.processor import ImageResolver, Processor, open_image, target_size
 from rmsweb_jax.records.images import image_names
 from rmsweb_jax.rl.config import EndpointConfig
 from rmsweb_jax.rl.prompts import Prompt

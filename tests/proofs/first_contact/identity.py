@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
+from rmsweb_jax.qwen.checkpoint import resolve_model
 from tests.policies import perturb, write_corpus
 from tests.proofs.rl_resume import write_prompts
 from tests.training.runs import ROOT, command

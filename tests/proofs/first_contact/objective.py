@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from configs.rl import get_config
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.dataset import write_dataset
 from rmsweb_jax.records.images import ImageStore
 from rmsweb_jax.records.schema import RlPrompt

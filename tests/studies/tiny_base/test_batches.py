@@ -9,8 +9,8 @@ from configs.studies.tiny_base import get_config
 from experiments.studies.tiny_base.batches import BatchMaker, RecordedPages
 from experiments.studies.tiny_base.corpus.recorded import pages_of, read_episodes, record_episodes
 from experiments.studies.tiny_base.settings import BaseConfig
-from rmsweb_jax.qwen3_vl.checkpoint import resolve_model
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import resolve_model
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.settings import from_config
 
 WANTED = [("login-user", 100_000), ("bisect-angle", 100_000)]

@@ -8,8 +8,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from experiments.studies.tiny_base.batches import IGNORED, INDEX_WEIGHT, RowEncoder
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.records.schema import Message, TextPart
 
 

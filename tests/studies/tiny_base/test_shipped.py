@@ -11,8 +11,8 @@ from experiments.studies.tiny_base.batches import KINDS, BatchMaker, RecordedPag
 from experiments.studies.tiny_base.run import load_or_make_tokenizer
 from experiments.studies.tiny_base.settings import BaseConfig, Sizes
 from experiments.studies.tiny_base.train import score, split_params
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
-from rmsweb_jax.qwen3_vl.processor import Processor
+from rmsweb_jax.qwen.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen.processor import Processor
 from rmsweb_jax.settings import from_config
 
 FOLDER = resolve_model("tiny_base")

@@ -25,7 +25,7 @@ from experiments.studies.tiny_base.train import (
     split_params,
     train,
 )
-from rmsweb_jax.qwen3_vl.checkpoint import load_model, resolve_model
+from rmsweb_jax.qwen.checkpoint import load_model, resolve_model
 from rmsweb_jax.settings import from_config
 from rmsweb_jax.training.metrics import read_metrics
 
