@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs import blocks
+from tests.proofs.page import OPENINGS, RESULTS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+# Measured anew, with the paragraph that their scripts have.
+PENDING = {"online", "keeping", "ablations"}
+MEASURED = [page for page in sorted(RESULTS.glob("*.md")) if page.stem not in {"index", "mutants", *PENDING}]
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +62,11 @@ def test_commands_name_scripts_and_configs_that_exist(page):
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
     for config in set(re.findall(r"--config=(configs/[\w/]+\.py)", text)) - {"configs/FILE.py"}:
         assert (ROOT / config).exists(), config
+
+
+@pytest.mark.parametrize("page", MEASURED, ids=lambda page: page.stem)
+def test_a_page_of_results_says_first_what_its_baseline_is(page):
+    assert any(line.startswith(OPENINGS) for line in page.read_text().splitlines()[:8])
 
 
 @pytest.mark.slow

@@ -220,6 +220,9 @@ def verdict(one: dict[str, Any], control: bool) -> str:
 
 
 ABOUT = f"""\
+**Baseline:** the policy before training (*start*), and random actions in place of mined ones. Control: SFT on
+the whole corpus must be above the start, otherwise every claim is undecided.
+
 All arms start from one early SFT policy (*start*: two epochs) and are trained for {ITERATIONS} iterations,
 or as many steps of SFT, with ten seeds. The policies play {EVAL_SEEDS} held-out seeds of 15 pages once. *RL*
 is the demo's RL on mined prompts. *Random actions* are as many actions of the SFT corpus, *whole corpus* all

@@ -171,6 +171,7 @@ def _publish(kept: Mapping[str, dict[str, Any]]) -> None:
         for name in ("remembered", "constant", "questions", "other_ways", "other_ways_right")
     }
     worst = max(one["repeated"] / one["tasks"] for one in kept.values())
+    guesses, guessed = (sum(row[name] for row in rows) for name in ("guesses", "guessed"))
     tried, paid = (sum(one["mutants"][at] for one in kept.values()) for at in (0, 1))
     fewest = min(sum(row["level"] == "hard" for row in one["templates"]) for one in kept.values())
     checks = [
@@ -240,6 +241,10 @@ def _publish(kept: Mapping[str, dict[str, Any]]) -> None:
         for row in one["templates"]
     ]
     about = f"""\
+**Baseline:** a random policy is paid {guessed} of {guesses} episodes, the most frequent answer
+{sums["constant"]} of {sums["questions"]} questions, wrong endings {paid} of {tried}. Control: the
+hand-written policies must solve every template.
+
 Policies written by hand (`tests/apps`) play each template in the worlds of seeds {PLAYED[0]} to
 {PLAYED[-1]}, in Chromium behind the guard. A random policy clicks up to six times and answers with a word of
 the page. A policy that remembers opens no page: it knows every answer of seeds 0 to 999, and gives that of

@@ -267,6 +267,10 @@ def main() -> None:
 
 
 ABOUT = f"""
+**No baseline, no control:** what a publisher has put there is the reference. Nothing is lost or damaged on
+purpose here (`tests/storage/test_published.py` does that), and no other way to write is killed, so the page
+does not say that one would lose records.
+
 A bucket of fake-gcs-server (`gs://`) and one of moto (`s3://`) on loopback are reached by the real clients
 through a proxy. A publisher writes a data set of trajectories with screenshots, and publishes it again with
 {GROWTH} more records, until it is killed by SIGKILL; every third time all connections are cut first. Every

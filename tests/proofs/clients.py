@@ -162,6 +162,9 @@ def checks(figures: dict[str, Any]) -> list[Check]:
 
 
 ABOUT = """\
+**No baseline, no control:** unchanged clients read our server's replies. No server that answers wrongly is
+tried, so nothing here shows that a client would notice, and no other server gets the load.
+
 The clients come from PyPI and are not changed; the server is `configs/serve.py:demo` on loopback with the
 packaged policy, chunks of 64 tokens, and replies of up to 512. The policy was trained on other prompts than
 theirs: what is shown is that requests are understood, and that replies have the form that clients expect.

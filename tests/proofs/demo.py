@@ -96,6 +96,9 @@ def _rate(interval: Mapping[str, Any]) -> str:
 
 
 ABOUT = """\
+**Baseline:** the untrained base on the same tasks, and for RL the SFT policy; no positive control. A base
+that never says `done` scores 0 and is easy to beat.
+
 {page_types} MiniWoB++ page types; the scripted teacher (simulated, with seeded mistakes); the shipped tiny
 base; 2 CPU cores. Seconds are those that the stages report. Each policy plays tasks that no training uses.
 The base scores 0 because success needs `done`, and nothing in its training says when a task is finished.

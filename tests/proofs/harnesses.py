@@ -160,6 +160,10 @@ def train(python: Path, kind: str, steps: int, tasks: Sequence[str]) -> dict[str
 
 
 ABOUT = f"""\
+**Baseline:** TRL with a learning rate of 0 on the same tasks and seeds; our own evaluation is the reference
+of the guests. Control: about half of the episodes are lost, and exactly these must be masked; an undisturbed
+run masks none. Each run is of one seed.
+
 **Guests.** The SFT policy plays {len(TASKS)} held-out tasks of 15 MiniWoB++ pages once, at temperature 0
 and at most {STEPS} steps each: by our own evaluation, by verifiers with `collection.gym.verifiers_tasks`, by
 OpenEnv's client, and by TRL's class. The chats of the last three grow, and our server keeps their last turn

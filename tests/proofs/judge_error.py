@@ -125,6 +125,9 @@ def cover(number: int) -> dict[str, Any]:
 
 
 ABOUT = f"""\
+**Baseline:** the same rates without the correction, of whose intervals less than 80 % may contain the truth.
+Control: the truth is drawn, and therefore known.
+
 Share of {SIMULATIONS:,} simulated evaluations whose 95 % interval contains the truth. Two policies play the
 same tasks, which are as hard for both; a judge with these errors decides, on other tasks with another rate of
 success it is measured against the truth, and its errors differ by task. In the last two cases it errs

@@ -104,6 +104,9 @@ def main() -> None:
         ),
     ]
     about = f"""\
+**Baseline:** the SFT policy before it plays, from which all points are counted. Control: the plain run, which
+must forget the other pages and learn its own.
+
 The SFT policy plays {len(ONLINE_PAGES)} pages and learns (`configs/rl.py:online`); it is then evaluated
 on 10 held-out seeds of all 15 pages, once. An arm changes what is in its name: the learning rate ({_HIGH:g}
 otherwise), the KL term on what is played (1e-3), the weight of failures (0), an anchor on the shortest

@@ -23,6 +23,10 @@ RECORDS, SHARD_RECORDS, IMAGES = 2000, 25, 40
 # Of a shard: its rows and those of its images.
 _OPERATIONS = SHARD_RECORDS + IMAGES
 ABOUT = f"""
+**No baseline, no control:** a run that is not killed is the reference. Nothing is damaged on purpose here
+(`tests/records/test_check.py` does that), and no plainer writer is killed, so the page does not say that one
+would lose records.
+
 One writer writes {RECORDS:,} samples, of {IMAGES} screenshots, in shards of {SHARD_RECORDS}, and is killed
 {KILLS} times at a drawn row of a shard. The same call goes on.
 

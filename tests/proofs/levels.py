@@ -78,6 +78,10 @@ def main() -> None:
         ),
     ]
     about = f"""\
+**Baseline:** guesses, memory and the demo's SFT policy ({most} of {number} tasks at most, the policy trained
+here {total["trained here"]}). Control: the hand-written policies, which show that the tasks can be solved;
+none shows that the training learns at all.
+
 The demo's SFT policy is trained further on what the hand-written policies do at `{NAME}` in the worlds of
 seeds 0 to {TRAINED - 1}. It plays each template once in an unseen world, of seed {FIRST_EVALUATED_SEED:,},
 and so do others: that policy as it was, which has seen MiniWoB++ alone, one that clicks at random up to

@@ -141,6 +141,10 @@ def report(
         for page, seed in TASKS
     ]
     about = f"""\
+**Baseline:** browser-use with the same model at seed 0, with and without its actions for navigation; no
+positive control, such as a model that solves the tasks, and no random policy. Ten tasks a side do not
+separate scores that differ by a few.
+
 {os.environ["MODEL"]}, a model that takes text alone, plays ten easy pages of MiniWoB++,
 {SEEDS} seeds each. A task has {ROUNDS} rounds of at most {STEPS} steps, the last for `done` alone, with a
 reflection of the same model between them; a task that the first round has solved has no second. browser-use

@@ -295,6 +295,9 @@ def tables(found: Mapping[str, Any]) -> list[str]:
 
 
 ABOUT = f"""\
+**Baseline:** the policy before training (*start*), SFT and offline RL at equal rate, tokens and tasks; no
+positive control.
+
 All arms begin with the demo's SFT policy (*start*), have a learning rate of {RATE:g} and the same tasks:
 {SEEDS_OF_A_PAGE} seeds of {len(PLAYED)} pages, none of which that policy has seen. RL holds a tenth of them
 out, the same ones online and offline.

@@ -112,6 +112,9 @@ def batch_seconds() -> list[tuple[int, float]]:
 
 
 ABOUT = f"""\
+**Baseline:** the synchronous run with the same seed; no positive control. Apart, replies must be recorded
+ones, so that both runs play the same episodes.
+
 The demo's online run, `configs/rl.py:online` and `online,async`, {ITERATIONS} iterations with the same seed.
 Seconds of an iteration are those between the second and the last but one: programs are compiled in the first,
 and after the last nothing is played. An asynchronous iteration trains on episodes of the policy before it.

@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs/results"
 DEMO = Path("runs/demo")
 
+# A page begins with what the thing measured must beat, and what must show the effect; or says what it lacks.
+OPENINGS = ("**Baseline:**", "**Control, no baseline:**", "**No baseline, no control:**")
 # What should hold, what was measured, and whether it holds; None: for information.
 Check = tuple[str, str, bool | None]
 
@@ -41,9 +43,16 @@ def publish(
 ) -> None:
     """Writes and prints the page: text, checks, tables, and where it was measured.
 
+    Args:
+      about: begins with a paragraph that names the trivial baseline and the positive control, or says that
+        there is none, by one of `OPENINGS`.
+
     Raises:
+      ValueError: `about` begins with none of them.
       SystemExit: a check failed; the page is written all the same.
     """
+    if not about.strip().startswith(OPENINGS):
+        raise ValueError(f"{name}: the text must begin with one of {', '.join(OPENINGS)}")
     cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     git = ("git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*")
     result = {

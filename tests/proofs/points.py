@@ -156,6 +156,9 @@ def report(rows: dict[str, dict[str, Any]], blind: int, count: int, rl: dict[str
         ),
     ]
     about = f"""
+**Baseline:** the best single point for all tasks hits {blind} of {count}, SFT {sft}:
+{"more" if sft > blind else "no more"}; no positive control, such as a larger model that finds the elements.
+
 Single clicks of three MiniWoB++ pages, rendered in Chromium at {SIZE[0]} x {SIZE[1]} pixels and written as
 MolmoWeb writes its runs. `import_runs` reads the folder, `build_sft:screenshot` makes prompts of task,
 history and screenshot, and `train_sft` and `train_rl` (`full_corpus`) train the demo's base, which sees no

@@ -126,6 +126,9 @@ def figures() -> dict[str, Any]:
 
 
 ABOUT = f"""\
+**Baseline:** policies trained on what was collected without reflection. Control: those of a teacher without
+mistakes must save steps, otherwise reflection cannot be said to save any.
+
 **The teacher is simulated.** It makes a mistake in {100 * RATE:g} % of the episodes, of kinds and with
 frequencies that are constants of the code; guidance that warns of a kind leaves 15 % of it. So these pages do
 not say how much a real model gains from its reflections. They say whether what reflection changes in a

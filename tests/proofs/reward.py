@@ -132,6 +132,9 @@ def checks(figures: dict[str, Any]) -> list[Check]:
 
 
 ABOUT = """\
+**No baseline, no control:** rates are held against a fixed goal. No other scorer is timed, so the page does
+not say that this one is fast, and nothing here judges its scores.
+
 A score is a whole `score_response(response, target)`: both replies are parsed strictly from text, compared,
 and averaged over their actions. Each reply has {thought_characters} characters of thinking, evaluation,
 memory and goal before its actions. *Cold*: the target is parsed anew for every response. *Group*: {group}

@@ -286,6 +286,9 @@ def responses(run: Run) -> dict[tuple[int, str, int], str]:
 
 
 ABOUT = """\
+**No baseline, no control:** the unbroken run is the reference, and of its first iterations an earlier loop.
+No run is changed on purpose, so nothing here shows that the comparisons can fail.
+
 `experiments.train_rl` trains (float32, CPU) on {prompts} generated pages of two or three elements with a
 screenshot each. The request of three in four is "Click.", to which the tiny base clicks at random, so that
 groups have contrast; the others name an element, the target or another one. {iterations} iterations train

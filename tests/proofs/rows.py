@@ -181,6 +181,10 @@ def tables(figures: dict[str, Any]) -> list[str]:
 
 
 ABOUT = """\
+**Baseline:** eight rows, the prompt before every response, by the same packer and the same program; no
+positive control. Gradients of both layouts must agree; in the tests [mutants](mutants.md) such as
+`first_token_index` fail that.
+
 **Fill.** The packer of `experiments.train_rl --config=configs/rl.py:8b` packs optimizer steps of four
 corpora for 1 to 64 row shards (`tests/rl/row_fill.py`). Useful operations are those of a gradient's forward
 pass with each prompt once a group; executed are those of all rows with their padding, as long as the

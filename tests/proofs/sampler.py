@@ -372,6 +372,10 @@ def tables(figures: dict[str, Any]) -> list[str]:
 
 
 ABOUT = """\
+**Baseline:** transformers' `generate` and vLLM on the same weights, and synchronous lanes; no positive
+control. The reference of log-probabilities is the training forward; caches in 8 bits, which are not judged,
+show how far apart those are that are not equal.
+
 **Lanes.** Batches of 64 prompts with 8 responses each, as long as the demo's targets (mean 280 tokens,
 deviation a third), with runaways one response of a hundred to the limit of 2,048; {lanes_a_shard} lanes a
 shard. `real_8` is the compiled engine on 8 virtual devices with lengths of an eighth; simulated runs are

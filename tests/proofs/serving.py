@@ -409,6 +409,9 @@ def export_checks(figures: dict[str, Any]) -> list[Check]:
 
 
 ABOUT = """\
+**Baseline:** vLLM and `transformers serve` with the same weights on the same cores. Control: where the
+adapters of the export are left out, log-probabilities must differ from our server's.
+
 ## Speed
 
 The servers have the same random weights in float32 on the same two cores: a Qwen3-VL of 8 layers, hidden

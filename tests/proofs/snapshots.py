@@ -232,6 +232,9 @@ def _publish(rows: list[dict[str, Any]]) -> None:
         ),
     ]
     about = f"""\
+**No baseline, no control:** the episode in the first browser is the reference. No episode goes on from a mere
+reset, and nothing is left out of a snapshot on purpose, so the page does not say how many need theirs.
+
 Policies written by hand play {EPISODES} tasks of each application, and the scripted teacher as many of
 MiniWoB++, in one browser, with a snapshot before each step. From the middle one the same policy goes on in
 another browser with another instance of the application. Then {BROWSERS} browsers, each with an instance of

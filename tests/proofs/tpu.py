@@ -153,6 +153,9 @@ def tables(figures: dict[str, Any]) -> Iterator[str]:
 
 
 ABOUT = """\
+**Control, no baseline:** a run that is too large for its slice must be refused. The compiler is the only
+reference: no chip ran, so the page does not say that what fits by it fits a device.
+
 `experiments.compile_tpu` compiles every program of a run with the compiler of libtpu {libtpu}, without a TPU:
 the full Qwen3-VL-8B and 32B with vision tower, adapters of the paper's rank, rows of `config.row_tokens`
 tokens, one a shard, full of samples of 12,000 tokens or of a group's prompt of 12,000 tokens and its

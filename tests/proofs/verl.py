@@ -231,6 +231,9 @@ def tables(figures: dict[str, Any]) -> list[str]:
 
 COLUMNS = ("float64_values", "float64_gradients", "float32_values", "float32_gradients")
 ABOUT = """\
+**Control, no baseline:** verl's functions are the reference. Each deliberate departure must be farther apart
+than the limit, and within it after the named change, which shows that the comparison can fail.
+
 The functions of `verl.trainer.ppo.core_algos`, from the package `verl` {verl} on PyPI, and ours are called
 with the same tensors. verl's package and nine packages that its import takes (`tests/parity/verl.txt`, ray
 among them, never started) are installed into a folder of their own without their dependencies; nothing of

@@ -120,6 +120,9 @@ def tables(figures: dict[str, Any]) -> list[str]:
 
 
 ABOUT = """\
+**No baseline, no control:** tests pass or fail; their references are transformers, PEFT and torch. No version
+that `pyproject.toml` excludes is tried, so nothing here shows that a bound is needed.
+
 The tests of the model, of its training and of decoding run with the oldest and with the newest versions that
 `pyproject.toml` admits of the packages it names, each with a Python of its own. They compare with
 transformers, PEFT and torch, and need no browser. jax 0.10.2 is the last that Python 3.11 can install. On

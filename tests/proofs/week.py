@@ -573,6 +573,10 @@ def checks(figures: dict[str, Any]) -> list[Check]:
 
 
 ABOUT = """\
+**No baseline, no control:** the sites' own records and the model's schedule are the reference. No episode is
+lost and no secret leaked on purpose, so nothing here shows that the counts can rise, and no other collector
+plays. The undisturbed tasks are a reference of seconds alone.
+
 {sites} sites on loopback, each with a name of its own, made from a seed out of the kinds
 below; {blocking_sites} of them refuse everybody after 0 to 5 visits. Nothing else in the tests
 uses them. README's commands 1 and 3 are run as they stand there, with keys, file names, the sites'
