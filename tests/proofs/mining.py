@@ -113,7 +113,7 @@ def checks(figures: dict[str, Any]) -> list[Check]:
         (
             f"by replay: of failed runs without a critical step at most {MAX_FALSE:.0%} are kept",
             false,
-            None if report["false_kept"] > MAX_FALSE else True,
+            report["false_kept"] <= MAX_FALSE,
         ),
         ("the paper's contrasts are mined at its steps and scores", f"{agree} of 4", agree == len(paper)),
         ("labels of the cues that are the writer's", right.replace("_", " "), None),
