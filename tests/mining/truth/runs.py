@@ -12,7 +12,7 @@ from typing import Literal
 
 from rmsweb_jax.records.schema import Trajectory
 
-Part = Literal["work", "report"]
+Part = Literal["work", "report", "apps"]
 
 
 @dataclasses.dataclass(frozen=True)
