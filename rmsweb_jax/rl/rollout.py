@@ -471,8 +471,9 @@ def dynamic_sampling(
     rejected: list[Group] = []
     generated: list[Group] = []
     most = config.max_gen_batches * batch_groups
-    count = config.groups_at_once
-    while len(accepted) < train_groups and len(generated) < most:
+    # Tasks that are played give fewer groups than were asked for if one comes twice or is set aside.
+    count, taken = config.groups_at_once, 0
+    while len(accepted) < train_groups and taken < most:
         # A guess counts as a batch, so that a first group that is rejected decides nothing. The last
         # iterations give a better one, but with it a resumed run would begin other prompts, next to which
         # log-probabilities round differently: it is left to runs that do not repeat bit for bit.
@@ -482,10 +483,10 @@ def dynamic_sampling(
             # What an iteration takes, for each version that may be trained on. Some groups may be left over
             # and too old after the next iteration; fewer would leave the update waiting.
             needed = min(most, round(train_groups / max(share, 1 / config.max_gen_batches)))
-            begun = source.position + (config.max_staleness + 1) * needed - len(generated)
+            begun = source.position + (config.max_staleness + 1) * needed - taken
             source.limit = max(source.limit, begun)
         else:
-            another = len(accepted) + share * count < train_groups and len(generated) + count < most
+            another = len(accepted) + share * count < train_groups and taken + count < most
             source.limit = source.position + count * (2 if another else 1)
         for group in source.take(count, source.version - config.max_staleness):
             generated.append(group)
@@ -495,17 +496,18 @@ def dynamic_sampling(
                 rejected.append(group)
                 if len(rejected) > config.max_salvage_groups:
                     group.release()  # No step will read it.
-        if len(generated) % batch_groups == 0:
-            report(len(accepted), len(generated) // batch_groups)
+        taken += count
+        if taken % batch_groups == 0:
+            report(len(accepted), taken // batch_groups)
     # Iterations are short: a single one says little.
-    source.share += (len(accepted) / len(generated) - source.share) / 2
+    source.share += (len(accepted) / max(1, len(generated)) - source.share) / 2
     trained = min(len(accepted), train_groups) // mini * mini
     salvaged = min(len(rejected), config.max_salvage_groups) // mini * mini
     return SampledGroups(
         accepted=tuple(accepted[:trained]),
         salvaged=tuple(rejected[:salvaged]),
         generated=tuple(generated),
-        batches=-(-len(generated) // batch_groups),
+        batches=-(-taken // batch_groups),
         exhausted=len(accepted) < train_groups,
     )
 

@@ -145,7 +145,7 @@ def work(folder: Path) -> dict[str, Any]:
 def figures() -> dict[str, Any]:
     start = STUDY.read(START)
     tasks = sorted(start["solved"])
-    runs = {arm: STUDY.seeds(arm, PLANNED) for arm in ARMS}
+    runs = {arm: STUDY.seeds(arm, range(1, PLANNED + 1)) for arm in ARMS}
     runs = {arm: some for arm, some in runs.items() if some}
     solved = {arm: values(list(some.values()), tasks) for arm, some in runs.items()}
     solved[START] = values([start], tasks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +87,9 @@ class Study:
     def read(self, name: str) -> dict[str, Any]:
         return json.loads((self.kept / f"{name}.json").read_bytes())
 
-    def seeds(self, arm: str, most: int) -> dict[int, dict[str, Any]]:
+    def seeds(self, arm: str, planned: Iterable[int]) -> dict[int, dict[str, Any]]:
         """What is kept of an arm, by seed."""
-        names = {seed: name_of(arm, seed) for seed in range(1, most + 1)}
+        names = {seed: name_of(arm, seed) for seed in planned}
         return {seed: self.read(name) for seed, name in names.items() if self.has(name)}
 
 

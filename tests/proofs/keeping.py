@@ -71,7 +71,7 @@ def main() -> None:
     first = Chain(SFT, (STUDY.evaluation(SFT, DEMO / "sft/export", runs=1),))
     STUDY.play([first, *(chain(arm, seed) for seed in SEEDS for arm in CHOSEN)], work)
     base = STUDY.read(SFT)
-    arms = {arm: list(some.values()) for arm in ARMS if (some := STUDY.seeds(arm, 9))}
+    arms = {arm: list(some.values()) for arm in ARMS if (some := STUDY.seeds(arm, range(1, 10)))}
     figures: dict[str, Any] = {}
     rows = []
     for arm, runs in arms.items():
@@ -85,7 +85,7 @@ def main() -> None:
         figures[arm] = apart | rest
         rows.append({"arm": arm, **{where: points(one) for where, one in apart.items()}, **rest})
     plain = figures["plain"]
-    kept_best = max(figures, key=lambda arm: figures[arm]["other"]["mean"])
+    keeping = [arm for arm, one in figures.items() if one["other"]["mean"] >= -3 and one["other"]["low"] > -6]
     checks: list[Check] = [
         (
             "control: the plain run forgets; its interval on the other pages is below 0",
@@ -98,9 +98,9 @@ def main() -> None:
             plain["played"]["low"] > 0,
         ),
         (
-            f"some arm keeps the other pages (-3 or more, above -6); the best is {kept_best}",
-            points(figures[kept_best]["other"]),
-            figures[kept_best]["other"]["mean"] >= -3 and figures[kept_best]["other"]["low"] > -6,
+            f"some of {len(figures)} arms keeps the other pages (-3 or more, above -6)",
+            ", ".join(f"{arm} {points(figures[arm]['other'])}" for arm in keeping) or "none",
+            bool(keeping),
         ),
     ]
     about = f"""\

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,11 @@ def measure_kills(root: Path, model: Path, prompts: Path) -> dict[str, Any]:
         while running.poll() is None and not processes(running, PROCESSES[who]):
             time.sleep(0.02)
         wait_for_moment(running, killed, draw)
+        family = descendants(running)
         done[who] += kill(running, PROCESSES[who])
         # Without its player or its server a run ends, or goes on with another one.
         if running.poll() is not None or not PROCESSES[who]:
-            left += len(left_running(killed))
+            left += len(still_running(family))
             running = None
     if running:
         running.kill()
@@ -120,15 +121,22 @@ def _state(workdir: Path) -> tuple[int, int]:
     return lines, metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 
 
-def left_running(workdir: Path) -> list[int]:
-    """Processes that still work for a run some time after it was killed."""
-    until = time.monotonic() + _GONE_S
-    while True:
-        lines = ((one.pid, one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"]))
-        found = [pid for pid, line in lines if str(workdir) in " ".join(line)]
-        if not found or time.monotonic() > until:
-            return found
-        time.sleep(0.1)
+def descendants(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """All that a run has started: player, server, workers, drivers and browsers."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(run.pid).children(recursive=True)
+    return []
+
+
+def still_running(family: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Those that are there some time after their run was killed."""
+    _, alive = psutil.wait_procs(family, timeout=_GONE_S)
+    found = []
+    for one in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if one.status() != psutil.STATUS_ZOMBIE:
+                found.append(one)
+    return found
 
 
 def episodes(workdir: Path) -> list[Trajectory]:

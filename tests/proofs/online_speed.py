@@ -43,6 +43,8 @@ def training(
     While programs are compiled in the first one, a batch is played ahead; after the last one none is.
     """
     settings |= {"model": DEMO / "sft/export", "prompts": DEMO / "mine/prompts", "iterations": ITERATIONS}
+    # Greedy replies to held-out prompts come first and last, which are not counted.
+    settings |= {"eval_every": ITERATIONS}
     given = [f"--config.{key}={value}" for key, value in settings.items()]
     stage = Stage(name, ROOT / name, module, (f"--config=configs/rl.py:{variant}", *given))
     with CpuSeconds() as spent:
@@ -70,7 +72,10 @@ def apart() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """
     server_settings = {**DEMO_SERVER, "adapters": 3, "adapter_rank": 16, "replies": "free"}
     actor = ActorConfig(kind="policy", model=str(DEMO / "sft/export"), server_settings=server_settings)
-    with serve_actor(actor, ROOT / "server") as served, RecordedServer(served.base_url, REPLY_S) as server:
+    with (
+        serve_actor(actor, ROOT / "server") as served,
+        RecordedServer(served.base_url.removesuffix("/v1"), REPLY_S) as server,
+    ):
         settings = {
             "learning_rate": 0.0,
             "rollout_engine": "endpoint",
@@ -83,12 +88,12 @@ def apart() -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
             return training(name, VARIANTS[variant], module, **settings, **folder)
 
         run("recorded", "synchronous", "experiments.train_rl")
-        upstream, asked = float(np.median(server.seconds_upstream)), server.asked
+        upstream, asked, repeated = float(np.median(server.seconds_upstream)), server.asked, server.repeated
         found = {one: run(f"apart_{one}", one, "tests.proofs.online_apart") for one in VARIANTS}
         seen = {
             "upstream_seconds": upstream,
             "asked": server.asked - asked,
-            "recorded": server.repeated,
+            "recorded": server.repeated - repeated,
         }
     return found, seen
 

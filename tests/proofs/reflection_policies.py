@@ -104,7 +104,7 @@ def steps_saved(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, A
 
 
 def figures() -> dict[str, Any]:
-    runs = {arm: STUDY.seeds(arm, PLANNED) for arm in ARMS}
+    runs = {arm: STUDY.seeds(arm, range(1, PLANNED + 1)) for arm in ARMS}
     runs = {arm: some for arm, some in runs.items() if some}
     tasks = sorted(next(iter(runs["without"].values()))["solved"])
     found: dict[str, Any] = {
