@@ -73,6 +73,19 @@ def test_exhaustion_trains_on_whole_mini_batches():
     assert len(result.accepted) == 0 and len(result.salvaged) == 64
 
 
+class Repeated(Script):
+    """Of two tasks one is asked for twice, and makes one group."""
+
+    def take(self, count: int, oldest: int = 0) -> list[Verdict]:
+        return super().take(count, oldest)[::2]
+
+
+def test_batches_are_counted_by_what_was_asked_for():
+    batches = [[False] * 64] * 16
+    result = run(batches, Repeated(batches), max_gen_batches=2)
+    assert result.batches == 2 and len(result.generated) == 64 and result.exhausted
+
+
 def test_surplus_is_left_out():
     result = run([[True] * 60 + [False] * 4, [True] * 64])
     assert len(result.accepted) == 64
