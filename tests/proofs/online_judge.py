@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Trajectory
+from rmsweb_jax.records.shards import MANIFEST
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
 from tests.evaluation.rows import write_lines
 from tests.judges.verdicts import outcome
@@ -89,8 +90,8 @@ def measure_judge(root: Path, model: Path, prompts: Path) -> dict[str, Any]:
     if done.returncode:
         raise SystemExit(f"error: {done.stderr[-2000:]}")
     (row,) = read_rows(workdir / METRICS_FILE)
-    (folder,) = workdir.glob("episodes/*")
-    played = list(read_dataset(folder, Trajectory))
+    (manifest,) = workdir.glob(f"episodes/*/{MANIFEST}")
+    played = list(read_dataset(manifest.parent, Trajectory))
     ended = [one for one in played if one.outcome == "done"]
     return {
         "episodes": len(played),
