@@ -159,6 +159,7 @@ def roomy_url(make: Callable[..., ServingEngine], processor: Processor) -> Itera
     """A server with room for tools in prompts of a token a byte."""
     engine = make(prompt_tokens=2048, max_new_tokens=128)
     engine.start()
-    with serving(engine, processor, max_new_tokens=128) as url:
+    # A request that a client has left must not hold up the end of all tests.
+    with serving(engine, processor, max_new_tokens=128, drain_seconds=10.0) as url:
         yield url
     engine.close()
