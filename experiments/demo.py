@@ -22,39 +22,25 @@ from rmsweb_jax.errors import UserError
 from rmsweb_jax.storage import local_path
 from rmsweb_jax.workdir import lock_workdir, make_folder
 
-# The configs' variant, and the model to begin with.
-VARIANTS = {"demo": ("demo", "tiny_base"), "smoke": ("smoke", "tiny_base"), "qwen35": ("demo", "tiny_qwen35")}
-
-_VARIANT = flags.DEFINE_enum("variant", "demo", list(VARIANTS), "Size of the run, or the kind of its model.")
+_VARIANT = flags.DEFINE_enum("variant", "demo", ["demo", "smoke"], "Size of the run.")
 _WORKDIR = flags.DEFINE_string("workdir", "runs/demo", "Folder for everything the run writes.")
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the stages' commands and stop.")
 
 
 def stages(variant: str, root: Path) -> list[Stage]:
-    """The recipe in order; each stage reads what earlier ones wrote below `root`.
-
-    Args:
-      variant: one of `VARIANTS`.
-    """
-    variant, base = VARIANTS[variant]
+    """The recipe in order; each stage reads what earlier ones wrote below `root`."""
 
     def stage(name: str, script: str, config: str, *settings: str, always: bool = False) -> Stage:
         file = f"--config=configs/{config}"
         return Stage(name, root / name, f"experiments.{script}", (file, *settings), always)
 
-    evaluations = [("base", base), ("sft", root / "sft/export"), ("rl", root / "rl/export")]
+    evaluations = [("base", "tiny_base"), ("sft", root / "sft/export"), ("rl", root / "rl/export")]
     return [
         stage("collect", "collect", f"collect.py:{variant}"),
         stage(
             "sft_corpus", "build_sft", f"build_sft.py:{variant}", f"--config.trajectories={root / 'collect'}"
         ),
-        stage(
-            "sft",
-            "train_sft",
-            f"sft.py:{variant}",
-            f"--config.corpus={root / 'sft_corpus'}",
-            f"--config.model={base}",
-        ),
+        stage("sft", "train_sft", f"sft.py:{variant}", f"--config.corpus={root / 'sft_corpus'}"),
         stage(
             "collect_policy",
             "collect",

@@ -2,8 +2,8 @@
 
     python -m experiments.studies.tiny_base.run --config=configs/studies/tiny_base.py:tiny --workdir=runs/base
 
-`tiny` makes what ships as rmsweb_jax/tiny_base, `qwen35` rmsweb_jax/tiny_qwen35; `smoke` goes the same way in
-a minute.
+`tiny` makes what ships as rmsweb_jax/tiny_base, `qwen35` a model of Qwen3.5's kind; `smoke` goes the same way
+in a minute.
 """
 
 from __future__ import annotations

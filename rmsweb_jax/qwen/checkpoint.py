@@ -41,8 +41,6 @@ _AGAIN = "copy or download the model again"
 # Others are quantized: without their scales they are nonsense.
 _DTYPES = ("F32", "F16", "BF16")
 # A model's name on the Hugging Face Hub.
-# Models that come with the package.
-PACKAGED = ("tiny_base", "tiny_qwen35")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _HEAD, _EMBEDDING = "lm_head.weight", "model.language_model.embed_tokens.weight"
 # Layers of Qwen3.5 that draft tokens: they are not computed, and exports carry them.
@@ -279,7 +277,7 @@ def _check_copied_head(folder: TensorFolder) -> None:
 
 
 def resolve_model(name: str | os.PathLike[str], file: str = "config.json") -> Path:
-    """Finds the folder of a model: a packaged one (`PACKAGED`), a path, or one of the Hugging Face Hub.
+    """Finds the folder of a model: the packaged one ("tiny_base"), a path, or one of the Hugging Face Hub.
 
     A Hub model (`org/name`) or a folder in a bucket is downloaded, unless the local cache has it already.
 
@@ -290,8 +288,8 @@ def resolve_model(name: str | os.PathLike[str], file: str = "config.json") -> Pa
       UserError: it is not there, nor on the Hub; of adapters in place of a model it says so.
     """
     path = parse_path(str(name), "model")
-    packages = Path(str(resources.files("rmsweb_jax"))) if str(name) in PACKAGED else Path()
-    folder = path if isinstance(path, StorePath) else packages / name
+    packaged = Path(str(resources.files("rmsweb_jax"))) / "tiny_base"
+    folder = path if isinstance(path, StorePath) else packaged if str(name) == "tiny_base" else Path(name)
     problem = ""
     # A folder that does not exist in one that does is a mistyped path.
     if isinstance(folder, Path) and _HUB_NAME.fullmatch(str(name)) and not folder.parent.exists():

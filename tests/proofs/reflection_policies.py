@@ -33,7 +33,7 @@ RATE = 0.6
 ARMS: dict[str, dict[str, Any]] = {
     "with": {"mistakes": RATE},
     "without": {"mistakes": RATE, "reflection": False},
-    # The control: whatever reflection can do to successes, a teacher without mistakes does.
+    # The control: reflection cannot make successes shorter than those of a teacher without mistakes.
     "faultless": {"mistakes": 0.0, "rounds": 2},
 }
 CHOSEN = os.environ.get("ARMS", ",".join(ARMS)).split(",")
