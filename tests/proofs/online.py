@@ -21,6 +21,7 @@ from rmsweb_jax.records.dataset import read_dataset
 from rmsweb_jax.records.schema import Trajectory
 from rmsweb_jax.records.shards import MANIFEST
 from rmsweb_jax.training.metrics import METRICS_FILE, read_rows
+from tests.proofs import levels
 from tests.proofs.arms import START, Study, interval, name_of, page_of, percent, points, values
 from tests.proofs.online_judge import measure_judge
 from tests.proofs.online_kills import KILLS, measure_kills
@@ -60,6 +61,8 @@ PLANNED = {
     "sabotaged": range(1, 2),
 }
 CHOSEN = os.environ.get("ARMS", ",".join(PLANNED)).split(",")
+# Of these, seed 2 plays an application in an unseen world, too.
+APPLIED = ("sft", "offline", "online")
 SEEDS = int(os.environ.get("SEEDS", max(_FIVE)))
 
 
@@ -103,6 +106,14 @@ def play() -> None:
             if not STUDY.has(name):
                 with tempfile.TemporaryDirectory(prefix="rmsweb-jax-online-") as folder:
                     STUDY.keep(name, measure(Path(folder), DEMO / "sft/export", DEMO / "mine/prompts"))
+
+    if set(APPLIED) <= set(CHOSEN) and not STUDY.has("applications"):
+        exports = {arm: training(arm, 2).folder / "export" for arm in APPLIED}
+        exports = {START: DEMO / "sft/export", **exports}
+        solved = {
+            arm: levels.evaluate(f"online {arm}", model=path, **levels.READS) for arm, path in exports.items()
+        }
+        STUDY.keep("applications", {arm: sum(by_level.values()) for arm, by_level in solved.items()})
 
 
 def work(folder: Path) -> dict[str, Any]:
@@ -184,7 +195,7 @@ def figures() -> dict[str, Any]:
     found["work"] = {arm: _mean(list(runs[arm].values())) for arm in seeds}
     found["curves"] = {arm: [run["reward"] for run in runs[arm].values() if "reward" in run] for arm in seeds}
     found["groups_with_targets"] = found["work"].get("teacher", {}).get("groups_with_target")
-    found |= {name: STUDY.read(name) for name in ("kills", "judge") if STUDY.has(name)}
+    found |= {name: STUDY.read(name) for name in ("kills", "judge", "applications") if STUDY.has(name)}
     speed = RESULTS / "online_speed.json"
     if speed.exists():
         measured = json.loads(speed.read_bytes())["figures"]
@@ -237,6 +248,9 @@ def checks(found: Mapping[str, Any]) -> list[Check]:
                 bool(low <= faulty[0] <= high),
             )
         )
+    if apps := found.get("applications"):
+        what = f"{levels.NAME} in an unseen world, one run of each template"
+        checks.append((what, ", ".join(f"{arm} {number}" for arm, number in apps.items()), None))
     if kills := found.get("kills"):
         checks += _of_kills(kills)
     if judge := found.get("judge"):
@@ -330,9 +344,10 @@ loss*) is small from the start. *Sabotaged* is online with half of its episodes 
 the browser is killed when it first acts, the network's proxy before the start page, or the application does
 not answer.
 
-All policies then play 10 held-out seeds of all {len(PAGES)} pages twice. Intervals of 95 % resample
-trainings and tasks. The teacher is simulated and never wrong in what it teaches, and the policy has 2.4
-million parameters: the figures say whether the machinery learns, not what an 8B policy gains.
+All policies then play 10 held-out seeds of all {len(PAGES)} pages twice, and four of them an application
+that none has seen. Intervals of 95 % resample trainings and tasks. The teacher is simulated and never wrong
+in what it teaches, and the policy has 2.4 million parameters: the figures say whether the machinery learns,
+not what an 8B policy gains.
 
 Written before the runs: the outcome is the mean of all pages, of {len(_FIVE)} seeds; the goal is 8 points
 over SFT and over offline, -3 or more on pages that are not played with an interval above -6, and 80 % at
