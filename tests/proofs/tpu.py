@@ -1,6 +1,6 @@
 """TPU memory of the paper's runs, from libtpu's compiler without a TPU. An hour on two cores.
 
-A compilation that is done is not repeated at the same commit: its rows are kept in build/tpu.
+A compilation that is done is not repeated with the same code: its rows are kept in build/tpu.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ LIBTPU = "0.0.51"
 FOLDER, PACKAGES = ROOT / "build/tpu", ROOT / f"build/libtpu-{LIBTPU}"
 SPLIT = ("--config.mesh.fsdp=4", "--config.mesh.tensor=4")
 WIDE = ("--config.mesh.fsdp=16", "--config.mesh.tensor=4")
-# Config, slice and changes of each run; the last one is too large for its slice.
-RUNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+# Config, slice and changes of a run.
+Run = tuple[str, str, tuple[str, ...]]
+# The last one is too large for its slice.
+RUNS: tuple[Run, ...] = (
     ("configs/rl.py:8b", "v5p:2x2x2", ()),
     ("configs/rl.py:8b", "v6e:4x4", SPLIT),
     ("configs/rl.py:32b", "v6e:4x4", SPLIT),
@@ -37,7 +39,6 @@ RUNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("configs/sft.py:32b", "v5p:4x4x4", WIDE),
     ("configs/sft.py:32b", "v5e:4x4", ()),
 )
-TOO_LARGE = RUNS[-1]
 _COLUMNS = (
     *("name", "fits", "peak_gib", "parts_gib", "state_split", "useful_tflops", "executed_tflops"),
     *("mfu_ceiling", "compile_seconds"),
@@ -47,26 +48,27 @@ _COLUMNS = (
 ROOMY, LEAST_USEFUL, MOST_UNEVEN = "v5p:2x2x2", 0.95, 1.2
 
 
-def measure() -> dict[str, Any]:
+def measure(runs: Sequence[Run]) -> dict[str, Any]:
     install()
     # Some of them are skipped without libtpu.
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "tests/aot"], cwd=ROOT, env=environment(), check=True
     )
-    code = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True)
+    trees = [f"HEAD:{folder}" for folder in ("rmsweb_jax", "configs", "experiments")]
+    code = subprocess.check_output(["git", "rev-parse", *trees], cwd=ROOT, text=True)
     arguments = [
-        (f"--config={config}", f"--topology={topology}", *changes) for config, topology, changes in RUNS
+        (f"--config={config}", f"--topology={topology}", *changes) for config, topology, changes in runs
     ]
     # Two at a time: the compiler keeps little more than one core busy.
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(functools.partial(compiled, code=code), arguments))
-    runs, programs = [], []
-    for (_, topology, _), one, code_and_rows in zip(RUNS, arguments, results, strict=True):
+    ended, programs = [], []
+    for (_, topology, _), one, code_and_rows in zip(runs, arguments, results, strict=True):
         name = " ".join(one)
         hbm = HBM_GIB[topology.partition(":")[0]]
-        runs.append({"run": name, "exit_code": code_and_rows["exit_code"], "hbm_gib": hbm})
+        ended.append({"run": name, "exit_code": code_and_rows["exit_code"], "hbm_gib": hbm})
         programs += [{"run": name} | row for row in code_and_rows["rows"]]
-    return {"libtpu": LIBTPU, "runs": runs, "programs": programs}
+    return {"libtpu": LIBTPU, "runs": ended, "programs": programs}
 
 
 def install() -> None:
@@ -100,20 +102,21 @@ def compiled(arguments: Sequence[str], code: str) -> dict[str, Any]:
     return result
 
 
-def checks(figures: dict[str, Any]) -> list[Check]:
-    large = _name(*TOO_LARGE)
+def checks(figures: dict[str, Any], large: Run | None = None) -> list[Check]:
+    """Checks of all runs; `large` is one that must be refused."""
+    refused = large and _name(*large)
     sizes = {run["run"]: run["hbm_gib"] for run in figures["runs"]}
-    others = [row for row in figures["programs"] if row["run"] != large]
+    others = [row for row in figures["programs"] if row["run"] != refused]
     fullest = max(others, key=lambda row: row["peak_gib"] / sizes[row["run"]])
     share = fullest["peak_gib"] / sizes[fullest["run"]]
     fit = sum(row["fits"] for row in others)
     codes = {run["run"]: run["exit_code"] for run in figures["runs"]}
-    roomy = [row for row in others if _is_gradient(row) and ROOMY in row["run"]]
+    roomy = [row for row in others if "gradient" in row["name"] and ROOMY in row["run"]]
     useful = min(row["mfu_ceiling"] for row in roomy)
     uneven = max(row["state_split"] for row in roomy if "mesh.tensor" not in row["run"])
-    return [
+    found: list[Check] = [
         (
-            f"of the operations that 8B gradients execute on {ROOMY} at least {LEAST_USEFUL:.0%} are useful",
+            f"of the operations that gradients execute on {ROOMY} at least {LEAST_USEFUL:.0%} are useful",
             f"{useful:.1%}",
             useful >= LEAST_USEFUL,
         ),
@@ -123,20 +126,17 @@ def checks(figures: dict[str, Any]) -> list[Check]:
             uneven <= MOST_UNEVEN,
         ),
         (
-            "each program of the paper's 8B and 32B runs fits its slice",
+            "each program of the runs fits its slice",
             f"{fit} of {len(others)}; the fullest takes {share:.0%} of a device's memory",
-            fit == len(others) and not any(code for run, code in codes.items() if run != large),
-        ),
-        (
-            "a run that is too large is refused, with exit code 1",
-            f"32B SFT on {TOO_LARGE[1]}: exit code {codes[large]}",
-            codes[large] == 1,
+            fit == len(others) and not any(code for run, code in codes.items() if run != refused),
         ),
     ]
-
-
-def _is_gradient(program: dict[str, Any]) -> bool:
-    return "gradient" in program["name"]
+    if large:
+        text = f"{large[0]} on {large[1]}: exit code {codes[_name(*large)]}"
+        found.append(
+            ("a run that is too large is refused, with exit code 1", text, codes[_name(*large)] == 1)
+        )
+    return found
 
 
 def _name(config: str, topology: str, changes: Sequence[str]) -> str:
@@ -152,12 +152,9 @@ def tables(figures: dict[str, Any]) -> Iterator[str]:
             yield f"Exit code {run['exit_code']}."
 
 
-ABOUT = """\
-**Control, no baseline:** a run that is too large for its slice must be refused. The compiler is the only
-reference: no chip ran, so the page does not say that what fits by it fits a device.
-
+HOW = """\
 `experiments.compile_tpu` compiles every program of a run with the compiler of libtpu {libtpu}, without a TPU:
-the full Qwen3-VL-8B and 32B with vision tower, adapters of the paper's rank, rows of `config.row_tokens`
+{models} with vision tower, adapters of the paper's rank, rows of `config.row_tokens`
 tokens, one a shard, full of samples of 12,000 tokens or of a group's prompt of 12,000 tokens and its
 responses, 2,048 tokens each, with one screenshot of 262,144 pixels a prompt; bfloat16 weights, fused
 attention; the rematerialization that `auto` chooses. Sharding is `data x fsdp x tensor`.
@@ -172,8 +169,14 @@ attention; the rematerialization that `auto` chooses. Sharding is `data x fsdp x
   holds beside weights, adapters and optimizer.
 - *compile seconds* are on a machine that other work shared. The JSON file has the sizes of all arguments.
 """
+ABOUT = """\
+**Control, no baseline:** a run that is too large for its slice must be refused. The compiler is the only
+reference: no chip ran, so the page does not say that what fits by it fits a device.
+
+"""
 
 if __name__ == "__main__":
-    found = measure()
+    found = measure(RUNS)
+    about = ABOUT + HOW.format(models="the full Qwen3-VL-8B and 32B", **found)
     title = "TPU memory of the paper's runs"
-    publish("tpu", title, ABOUT.format(**found), found, checks(found), *tables(found))
+    publish("tpu", title, about, found, checks(found, RUNS[-1]), *tables(found))
