@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ RESAMPLES = 1_999
 # Judges are less alike on one task than on others: their errors vary by task as beta variables with this sum.
 SPREAD = 20.0
 LOW, HIGH = 0.93, 0.97
+# Points by which a judge shifts a rate, from which on the baseline must fail.
+APART = 5.0
 
 
 class Case(NamedTuple):
@@ -119,40 +121,54 @@ def cover(number: int) -> dict[str, Any]:
         "difference": share("difference", "difference"),
         "rate, not corrected": share("raw rate", "rate"),
         "difference, not corrected": share("raw difference", "difference"),
+        "apart, points": 100 * _bias(case),
         "width of the rate, points": 100
         * float(np.mean([one["rate"].high - one["rate"].low for one in found])),
     }
 
 
 ABOUT = f"""\
-**Baseline:** the same rates without the correction, of whose intervals less than 80 % may contain the truth.
-Control: the truth is drawn, and therefore known.
+**Baseline:** the same rates without the correction, whose intervals must fail where a judge's two kinds of
+errors do not cancel. Control: the truth is drawn, and therefore known.
 
 Share of {SIMULATIONS:,} simulated evaluations whose 95 % interval contains the truth. Two policies play the
 same tasks, which are as hard for both; a judge with these errors decides, on other tasks with another rate of
 success it is measured against the truth, and its errors differ by task. In the last two cases it errs
 differently on the two policies, and was measured on both. Next to them the intervals that leave out the
-judge's errors, which must not contain the truth as often.
+judge's errors.
+
+*Apart* is the true rate minus the one that the judge gives in the mean. Before the run the baseline was to
+fail in all cases; in three of them false passes and false failures cancel but for 2 points at most, where a
+rate without correction is nearly right by chance, and its interval is narrower. The check is now on the
+cases in which they do not.
 """
 
 
-def main() -> None:
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        rows = list(pool.map(cover, range(len(CASES))))
+def _bias(case: Case) -> float:
+    """What the judge takes from the first policy's rate."""
+    rate, (sensitivity, specificity) = case.rates[0], case.judges[0]
+    return rate - rate * sensitivity - (1 - rate) * (1 - specificity)
+
+
+def checks(rows: Sequence[Mapping[str, Any]]) -> list[Check]:
     covered = [row[name] for row in rows for name in ("rate", "difference")]
-    raw = [row["rate, not corrected"] for row in rows]
-    checks: list[Check] = [
+    raw = [row["rate, not corrected"] for row in rows if abs(row["apart, points"]) >= APART]
+    return [
         (
             f"corrected rates and differences: {LOW:.0%} to {HIGH:.0%} of the intervals contain the truth",
             f"{min(covered):.1%} to {max(covered):.1%}",
             min(covered) >= LOW and max(covered) <= HIGH,
         ),
-        ("baseline: rates that are not corrected: less than 80 %", f"at most {max(raw):.1%}", max(raw) < 0.8),
+        (
+            f"baseline: rates that are not corrected, {APART:g} points or more apart: less than 80 %",
+            f"{min(raw):.1%} to {max(raw):.1%}",
+            max(raw) < 0.8,
+        ),
     ]
-    publish(
-        "judge_error", "Rates corrected for a judge's errors", ABOUT, {"cases": rows}, checks, table(rows)
-    )
 
 
 if __name__ == "__main__":
-    main()
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        rows = list(pool.map(cover, range(len(CASES))))
+    title = "Rates corrected for a judge's errors"
+    publish("judge_error", title, ABOUT, {"cases": rows}, checks(rows), table(rows))
